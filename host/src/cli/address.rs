@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_put_behind_an_address_with_and_without_a_slash() {
+    fn paths_are_appended_to_an_address_with_or_without_a_slash() {
         for text in ["https://example.com/api", "https://example.com/api/"] {
             let address = HttpAddress::parse_host(text).unwrap();
             assert_eq!(address.to_string(), "https://example.com/api");

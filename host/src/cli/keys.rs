@@ -174,7 +174,7 @@ async fn rotate_data(args: &EnvironmentArgs) -> anyhow::Result<()> {
     installation.close().await
 }
 
-/// A secret key that was created because there was none.
+/// A secret key that was created because the database had none.
 pub(super) struct GeneratedKey(ApiKey);
 
 impl GeneratedKey {

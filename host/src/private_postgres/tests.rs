@@ -169,7 +169,7 @@ async fn the_server_stops_when_its_host_is_killed() {
     wait_until("the owner's Postgres runs", || find_running(dir.path()).is_ok_and(|found| found.is_some()));
     owner.kill().unwrap();
     owner.wait().unwrap();
-    wait_until("its Postgres is gone", || live_pid(dir.path()).is_none());
+    wait_until("its Postgres has exited", || live_pid(dir.path()).is_none());
 
     let postgres = PrivatePostgres::start(dir.path()).await.unwrap();
     postgres.stop().await.unwrap();

@@ -76,7 +76,7 @@ fn or_error(tokens: Result<Tokens>) -> TokenStream {
 }
 
 fn entry(kind: &str, name: &Ident, input: Input, function: &ItemFn) -> Result<Tokens> {
-    refuse_what_cannot_be_called(kind, input, function)?;
+    check_signature(kind, input, function)?;
     let ident = &function.sig.ident;
     let visibility = &function.vis;
     let name = kebab_case(name);
@@ -108,7 +108,7 @@ fn entry(kind: &str, name: &Ident, input: Input, function: &ItemFn) -> Result<To
     })
 }
 
-fn refuse_what_cannot_be_called(kind: &str, input: Input, function: &ItemFn) -> Result<()> {
+fn check_signature(kind: &str, input: Input, function: &ItemFn) -> Result<()> {
     let signature = &function.sig;
     let refuse = |span: Span, rule: &str| Err(Error::new(span, format!("`#[{kind}]` functions {rule}")));
     if let Some(asyncness) = &signature.asyncness {

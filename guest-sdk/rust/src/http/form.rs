@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nests_with_brackets_and_leaves_out_what_is_absent() {
+    fn nested_fields_use_brackets_and_absent_fields_are_omitted() {
         let body =
             json!({ "a": "b +&c", "n": -1.5, "yes": true, "no": null, "o": { "l": [1, { "x": "é" }] } });
         let form = String::from_utf8(write(&body).unwrap()).unwrap();
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_has_names_is_a_form() {
+    fn a_form_body_must_be_a_struct_or_a_map() {
         assert!(write(&[1, 2]).is_err());
     }
 }

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_what_the_pointer_names() {
+    fn finds_the_value_of_a_pointer() {
         let json = r#"{"a":{"b/c":[1,"two"],"~":3},"e":"","n":null,"i":-7}"#;
         let raw = |pointer| find(json, pointer).unwrap().map(RawValue::get);
         assert_eq!(raw(""), Some(json));

@@ -162,7 +162,7 @@ impl fmt::Display for BundleDigest {
     }
 }
 
-/// Why a text is not the digest of a bundle.
+/// The text is not a bundle digest.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{given}` is not a bundle digest; a digest has 64 hexadecimal digits")]
 pub struct InvalidDigest {
@@ -198,7 +198,7 @@ fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Everything but name and content is fixed: a bundle must not tell when and by whom it was built.
+/// Appends a file. All metadata is fixed, so that a bundle does not depend on the time and user of the build.
 fn append(tar: &mut Builder<Vec<u8>>, name: &str, content: &[u8]) -> io::Result<()> {
     let mut header = Header::new_ustar();
     header.set_path(name)?;
@@ -211,7 +211,7 @@ fn append(tar: &mut Builder<Vec<u8>>, name: &str, content: &[u8]) -> io::Result<
     tar.append(&header, content)
 }
 
-/// The files of a tar, by name. It must be complete to its end mark.
+/// Returns the files of a tar archive, by name. The archive must be complete, including its end mark.
 fn unpack(bytes: &[u8]) -> Result<BTreeMap<String, Vec<u8>>, BundleError> {
     if bytes.len() > MAX_BUNDLE_BYTES {
         return Err(BundleError::TooLarge { bytes: bytes.len() });
@@ -244,15 +244,15 @@ fn unpack(bytes: &[u8]) -> Result<BTreeMap<String, Vec<u8>>, BundleError> {
             return Err(BundleError::EntryTwice { name });
         }
     }
-    // Two empty blocks are the end mark.
+    // The end mark consists of two empty blocks.
     match bytes.get(end..end + 2 * BLOCK) {
         Some(mark) if mark.iter().all(|byte| *byte == 0) => Ok(files),
         _ => Err(BundleError::Truncated),
     }
 }
 
-/// The first block decides: text in another format fails there, a cut bundle later. Not every cut is reported
-/// as an early end, but what is whole consists of whole blocks.
+/// Distinguishes truncated bundles from other files by the first block. The reader does not report every
+/// truncation as an early end, but a complete archive consists of whole blocks.
 fn not_tar(error: &io::Error, bytes: &[u8]) -> BundleError {
     let is_tar = bytes.get(257..262) == Some(b"ustar");
     let is_cut = error.kind() == io::ErrorKind::UnexpectedEof || !bytes.len().is_multiple_of(BLOCK);
@@ -290,7 +290,7 @@ mod tests {
         Bundle::read(bytes).unwrap_err().to_string()
     }
 
-    /// A tar with these files, after a manifest and a configuration file.
+    /// Returns a tar archive with these files, after a manifest and a configuration file.
     fn tar_with(entries: &[(&str, EntryType)]) -> Vec<u8> {
         let mut tar = Builder::new(Vec::new());
         append(&mut tar, MANIFEST, br#"{"format":1,"components":{}}"#).unwrap();
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bundle_reads_back_and_equal_ones_have_equal_bytes() {
+    fn a_written_bundle_can_be_read_and_equal_bundles_have_equal_bytes() {
         let bytes = bundle().write().unwrap();
         assert_eq!(Bundle::read(&bytes).unwrap(), bundle());
         assert_eq!(BundleDigest::of(&bytes), BundleDigest::of(&bundle().write().unwrap()));
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn its_bytes_never_change_for_the_same_content() {
+    fn the_bytes_of_a_bundle_depend_only_on_its_content() {
         let digest = BundleDigest::of(&bundle().write().unwrap());
         assert_eq!(digest.as_str(), "74ac1a248a02a4b776875e1b2c89c4b3bdc58b05d61ca3c50176c6c434f12cea");
         assert_eq!(digest.as_str().parse(), Ok(digest));
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_bundle_is_told_why() {
+    fn an_invalid_bundle_is_rejected_with_a_reason() {
         assert_eq!(refusal(b""), "the bundle is truncated; build or upload it again");
         assert_eq!(
             refusal(&[b'x'; 2_000]),
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_component_that_was_changed_is_refused() {
+    fn a_changed_component_is_rejected() {
         let mut bytes = bundle().write().unwrap();
         let at = bytes.windows(8).position(|window| window == b"\0asm two").unwrap();
         bytes[at + 5] = b'T';
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bundle_that_was_cut_is_refused_wherever_that_was() {
+    fn a_bundle_that_is_truncated_anywhere_is_rejected() {
         let bytes = bundle().write().unwrap();
         for length in 0..bytes.len() {
             assert!(Bundle::read(&bytes[..length]).is_err(), "{length} of {}", bytes.len());
@@ -377,7 +377,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn damage_is_refused_or_harmless(at in any::<proptest::sample::Index>(), byte in any::<u8>()) {
+        fn a_damaged_bundle_does_not_panic(at in any::<proptest::sample::Index>(), byte in any::<u8>()) {
             let mut bytes = bundle().write().unwrap();
             let at = at.index(bytes.len());
             bytes[at] = byte;

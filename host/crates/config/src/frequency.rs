@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frequency_reads_back_as_number_and_unit() {
+    fn a_parsed_frequency_is_displayed_as_number_and_unit() {
         for (text, expected) in [
             ("every 5 minutes", "every 5 minutes"),
             ("5m", "every 5 minutes"),
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_that_comes_twice_is_due_once() {
+    fn a_time_that_occurs_twice_is_due_once() {
         assert_eq!(
             runs("30 2 * * *", Tz::Europe__Berlin, "2026-10-24T12:00:00Z", 2),
             ["2026-10-25T02:30:00+02:00", "2026-10-26T02:30:00+01:00"]
@@ -391,7 +391,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_interval_reads_back_and_comes_after_now(
+        fn every_displayed_interval_can_be_parsed_and_is_due_after_now(
             amount in 1_u32..=31, unit in "s|m|h|d|second|mins|hours|days", seconds in 0_i64..4_000_000_000,
         ) {
             let frequency: Frequency = format!("every {amount} {unit}").parse().unwrap();

@@ -301,7 +301,7 @@ fn http_url(given: &Text<'_>, found: &mut Diagnostics) -> Option<String> {
             (url.query().is_some(), "a query"),
             (url.fragment().is_some(), "a fragment"),
         ];
-        parts.into_iter().find(|(is_there, _)| *is_there)
+        parts.into_iter().find(|(is_present, _)| *is_present)
     });
     if let Some((_, part)) = surplus {
         let help = "remove it; use an address such as \"https://api.example.com/v1\"";

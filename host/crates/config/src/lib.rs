@@ -209,7 +209,7 @@ event = "connection-created"
             "far.json" => Ok(r#"{"$ref": "https://example.com/x.json"}"#.to_owned()),
             "deep.json" => Ok(format!("{}{{}}{}", "{\"not\":".repeat(100), "}".repeat(100))),
             "endless.json" => Ok(r##"{"allOf": [{"$ref": "#"}]}"##.to_owned()),
-            "dear.json" => {
+            "costly.json" => {
                 let link = |n| {
                     format!(
                         r##""a{n}": {{"allOf": [{{"$ref": "#/$defs/a{0}"}}, {{"$ref": "#/$defs/a{0}"}}]}}"##,
@@ -455,8 +455,8 @@ event = "connected"
                 "2:9: `endless.json` is not a supported JSON Schema: its references form an endless or nearly endless loop",
             ),
             (
-                "dear.json",
-                "2:9: `dear.json` is not a supported JSON Schema: its references, `allOf`, `anyOf` and similar keywords \
+                "costly.json",
+                "2:9: `costly.json` is not a supported JSON Schema: its references, `allOf`, `anyOf` and similar keywords \
                  apply more than a billion subschemas to one value, and the maximum is 10000; let each schema refer to \
                  the next one only once",
             ),

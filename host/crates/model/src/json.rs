@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plain_text_ends_at_each_stop_and_nowhere_else() {
+    fn plain_text_ends_exactly_at_special_bytes() {
         for byte in 0..=0x7f_u8 {
             for place in 0..20 {
                 let mut bytes = vec![b'x'; 24];

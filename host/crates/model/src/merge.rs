@@ -11,28 +11,28 @@ use serde_json::value::RawValue;
 /// Keys keep their order, new keys follow at the end, and numbers keep their spelling.
 ///
 /// Both texts must be accepted records or parts of them.
-pub fn merge(kept: &str, change: &str) -> serde_json::Result<String> {
-    let mut merged = String::with_capacity(kept.len() + change.len());
-    merge_into(kept, change, &mut merged)?;
+pub fn merge(stored: &str, change: &str) -> serde_json::Result<String> {
+    let mut merged = String::with_capacity(stored.len() + change.len());
+    merge_into(stored, change, &mut merged)?;
     Ok(merged)
 }
 
 /// The members of an object, with unparsed values.
 struct Members<'t>(Vec<(String, &'t RawValue)>);
 
-fn merge_into(kept: &str, change: &str, merged: &mut String) -> serde_json::Result<()> {
+fn merge_into(stored: &str, change: &str, merged: &mut String) -> serde_json::Result<()> {
     let is_object = |text: &str| text.trim_ascii_start().starts_with('{');
-    if !(is_object(kept) && is_object(change)) {
+    if !(is_object(stored) && is_object(change)) {
         merged.push_str(change.trim_ascii());
         return Ok(());
     }
-    let Members(kept) = serde_json::from_str(kept)?;
+    let Members(stored) = serde_json::from_str(stored)?;
     let Members(changed) = serde_json::from_str(change)?;
     let mut changes: HashMap<&str, &RawValue> =
         changed.iter().map(|(key, value)| (key.as_str(), *value)).collect();
 
     merged.push('{');
-    for (key, value) in &kept {
+    for (key, value) in &stored {
         push_key(key, merged)?;
         match changes.remove(key.as_str()) {
             Some(change) => merge_into(value.get(), change.get(), merged)?,
@@ -88,11 +88,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn objects_merge_key_by_key_and_all_else_is_replaced() {
-        let kept = r#"{"id":"1","address":{"city":"Bonn","zip":"53111"},"tags":["a","b"],"total":1.50}"#;
+    fn objects_merge_key_by_key_and_other_values_are_replaced() {
+        let stored = r#"{"id":"1","address":{"city":"Bonn","zip":"53111"},"tags":["a","b"],"total":1.50}"#;
         let change = r#"{"address":{"zip":null,"street":"Am Hof"},"tags":[],"big":12345678901234567890123}"#;
         assert_eq!(
-            merge(kept, change).unwrap(),
+            merge(stored, change).unwrap(),
             r#"{"id":"1","address":{"city":"Bonn","zip":null,"street":"Am Hof"},"tags":[],"total":1.50,"big":12345678901234567890123}"#
         );
     }

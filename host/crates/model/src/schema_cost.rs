@@ -13,7 +13,7 @@ const MAX_STEPS: usize = 200;
 /// The maximum nesting of JSON that is parsed.
 const MAX_DEPTH: usize = 128;
 /// Maximum number of member checks that are recorded in total.
-const MAX_NOTED: usize = 1_000_000;
+const MAX_RECORDED: usize = 1_000_000;
 
 /// The cost of validating values of each depth.
 #[derive(Debug)]
@@ -39,15 +39,15 @@ enum Members<'s> {
 #[derive(Default)]
 struct Edges<'s> {
     /// Subschemas that evaluate the same value.
-    beside: Vec<Node>,
+    same_value: Vec<Node>,
     /// Subschemas that evaluate its members.
     below: Vec<(Members<'s>, Node)>,
     /// Whether it concerns unevaluated members, whose detection evaluates the value once more.
-    looks_twice: bool,
+    evaluates_twice: bool,
 }
 
 /// All subschemas that evaluate a value because of one subschema, with their number of evaluations.
-struct Together<'s> {
+struct Evaluations<'s> {
     evaluations: u64,
     below: BTreeMap<Members<'s>, BTreeMap<Node, u64>>,
 }
@@ -57,12 +57,12 @@ impl Costs {
     pub(super) fn of(schema: &Value) -> Result<Self, String> {
         let mut graph = Graph::new(schema);
         graph.visit(schema, 0)?;
-        let mut together: Vec<Option<Together<'_>>> = graph.edges.iter().map(|_| None).collect();
-        let mut noted = 0;
+        let mut together: Vec<Option<Evaluations<'_>>> = graph.edges.iter().map(|_| None).collect();
+        let mut recorded = 0;
         for node in 0..graph.edges.len() {
-            graph.gather(node, 0, &mut together, &mut noted)?;
+            graph.gather(node, 0, &mut together, &mut recorded)?;
         }
-        let together: Vec<Together<'_>> = together.into_iter().flatten().collect();
+        let together: Vec<Evaluations<'_>> = together.into_iter().flatten().collect();
         let at_once = together.iter().map(|node| node.evaluations).max().unwrap_or(1);
         let mut costs: Vec<u64> = together.iter().map(|node| node.evaluations).collect();
         let mut along = vec![costs[0]];
@@ -88,7 +88,7 @@ impl Costs {
     }
 }
 
-impl Together<'_> {
+impl Evaluations<'_> {
     /// Returns the number of its own evaluations and those of its most expensive member.
     fn along(&self, costs: &[u64]) -> u64 {
         let of = |members: &Members<'_>| {
@@ -174,19 +174,19 @@ impl<'s> Graph<'s> {
         self.nodes.insert(schema, node);
         self.edges.push(Edges::default());
         self.heights.push(None);
-        let (beside, below) = self.subschemas(schema);
+        let (same_value, below) = self.subschemas(schema);
         let mut height = 0;
         let mut edges = Edges::default();
-        for subschema in beside {
+        for subschema in same_value {
             height = height.max(1 + self.visit(subschema, steps + 1)?);
-            edges.beside.push(self.nodes[&std::ptr::from_ref(subschema)]);
+            edges.same_value.push(self.nodes[&std::ptr::from_ref(subschema)]);
         }
         for (members, subschema) in below {
             height = height.max(1 + self.visit(subschema, steps + 1)?);
             edges.below.push((members, self.nodes[&std::ptr::from_ref(subschema)]));
         }
-        let is_said = |keyword| schema.get(keyword).is_some();
-        edges.looks_twice = is_said("unevaluatedProperties") || is_said("unevaluatedItems");
+        let has_keyword = |keyword| schema.get(keyword).is_some();
+        edges.evaluates_twice = has_keyword("unevaluatedProperties") || has_keyword("unevaluatedItems");
         self.edges[node] = edges;
         self.heights[node] = Some(height);
         Ok(height)
@@ -194,17 +194,17 @@ impl<'s> Graph<'s> {
 
     /// Returns the subschemas that evaluate the same value, and those that evaluate its members.
     fn subschemas(&self, schema: &'s Value) -> (Vec<&'s Value>, Vec<(Members<'s>, &'s Value)>) {
-        let (mut beside, mut below) = (Vec::new(), Vec::new());
-        let Value::Object(keywords) = schema else { return (beside, below) };
+        let (mut same_value, mut below) = (Vec::new(), Vec::new());
+        let Value::Object(keywords) = schema else { return (same_value, below) };
         for (keyword, value) in keywords {
             match (keyword.as_str(), value) {
-                ("allOf" | "anyOf" | "oneOf", Value::Array(subschemas)) => beside.extend(subschemas),
-                ("not" | "if" | "then" | "else", _) => beside.push(value),
+                ("allOf" | "anyOf" | "oneOf", Value::Array(subschemas)) => same_value.extend(subschemas),
+                ("not" | "if" | "then" | "else", _) => same_value.push(value),
                 ("dependentSchemas" | "dependencies", Value::Object(subschemas)) => {
-                    beside.extend(subschemas.values());
+                    same_value.extend(subschemas.values());
                 }
                 ("$ref" | "$dynamicRef" | "$recursiveRef", Value::String(reference)) => {
-                    beside.extend(self.resolve(schema, reference));
+                    same_value.extend(self.resolve(schema, reference));
                 }
                 ("properties", Value::Object(subschemas)) => {
                     below.extend(subschemas.iter().map(|(name, value)| (Members::Named(name), value)));
@@ -225,7 +225,7 @@ impl<'s> Graph<'s> {
                 _ => {}
             }
         }
-        (beside, below)
+        (same_value, below)
     }
 
     /// Returns the possible targets of a reference, too many rather than too few. The compiler checks that the
@@ -262,8 +262,8 @@ impl<'s> Graph<'s> {
         &self,
         node: Node,
         steps: usize,
-        together: &mut [Option<Together<'s>>],
-        noted: &mut usize,
+        together: &mut [Option<Evaluations<'s>>],
+        recorded: &mut usize,
     ) -> Result<(), String> {
         if together[node].is_some() {
             return Ok(());
@@ -273,14 +273,14 @@ impl<'s> Graph<'s> {
             return Err("its references form an endless or nearly endless loop".to_owned());
         }
         let edges = &self.edges[node];
-        let mut sum = Together { evaluations: 1, below: BTreeMap::new() };
+        let mut sum = Evaluations { evaluations: 1, below: BTreeMap::new() };
         for (members, below) in &edges.below {
             *sum.below.entry(members.clone()).or_default().entry(*below).or_default() += 1;
         }
-        for beside in &edges.beside {
-            self.gather(*beside, steps + 1, together, noted)?;
-            let Some(other) = &together[*beside] else { continue };
-            let times = if edges.looks_twice { 2 } else { 1 };
+        for same_value in &edges.same_value {
+            self.gather(*same_value, steps + 1, together, recorded)?;
+            let Some(other) = &together[*same_value] else { continue };
+            let times = if edges.evaluates_twice { 2 } else { 1 };
             sum.evaluations = sum.evaluations.saturating_add(other.evaluations.saturating_mul(times));
             for (members, nodes) in &other.below {
                 let of_members = sum.below.entry(members.clone()).or_default();
@@ -290,8 +290,8 @@ impl<'s> Graph<'s> {
                 }
             }
         }
-        *noted += sum.below.values().map(BTreeMap::len).sum::<usize>();
-        if *noted > MAX_NOTED {
+        *recorded += sum.below.values().map(BTreeMap::len).sum::<usize>();
+        if *recorded > MAX_RECORDED {
             return Err("its references lead to too many properties".to_owned());
         }
         together[node] = Some(sum);

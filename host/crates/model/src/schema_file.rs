@@ -48,7 +48,7 @@ impl SchemaFile {
     /// Checks a well-formed value.
     pub(super) fn check(&self, text: &str) -> Vec<Problem> {
         match parse(text) {
-            Ok(value) => match self.refuse_dear(&value) {
+            Ok(value) => match self.refuse_expensive(&value) {
                 Some(problem) => vec![problem],
                 None => self
                     .validator
@@ -71,7 +71,7 @@ impl SchemaFile {
         if let Some(object) = value.as_object_mut() {
             object.remove(metadata_key);
         }
-        if let Some(problem) = self.refuse_dear(&value) {
+        if let Some(problem) = self.refuse_expensive(&value) {
             return vec![problem];
         }
         let errors = self.validator.iter_errors(&value);
@@ -81,14 +81,14 @@ impl SchemaFile {
 
     /// Refuses values that are too expensive to check. With a schema that refers to itself several times, the time
     /// doubles, or more, with each level of a value.
-    fn refuse_dear(&self, value: &Value) -> Option<Problem> {
+    fn refuse_expensive(&self, value: &Value) -> Option<Problem> {
         if self.costs.most() <= MAX_ALONG {
             return None;
         }
         let (depth, values) = extent(value);
         let along = self.costs.along(depth);
-        let is_dear = along > MAX_ALONG && along.saturating_mul(values) > MAX_IN_ALL;
-        is_dear.then(|| {
+        let is_expensive = along > MAX_ALONG && along.saturating_mul(values) > MAX_IN_ALL;
+        is_expensive.then(|| {
             Problem::here(format!(
                 "is {depth} levels deep, which takes too long to check with a schema that refers to itself several times"
             ))

@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn optional_fields_may_be_absent_or_null_and_others_may_not() {
+    fn only_optional_fields_can_be_absent_or_null() {
         let models = models(&[("Pair", &[("a", "string?"), ("b", "json"), ("c", "string?[]")])]);
         assert!(problems("Pair", &models, r#"{"b":null,"c":[null,"x"]}"#).is_empty());
         assert!(problems("Pair", &models, r#"{"a":null,"b":1,"c":[],"more":true}"#).is_empty());

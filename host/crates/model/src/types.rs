@@ -362,7 +362,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_type_reads_back_as_it_is_displayed(ty in any_type()) {
+        fn a_displayed_type_can_be_parsed_again(ty in any_type()) {
             prop_assert_eq!(ty.to_string().parse::<Type>(), Ok(ty));
         }
 

@@ -38,7 +38,7 @@ pub fn check_answers(
     questions: &BTreeMap<String, Question>,
     given: BTreeMap<String, String>,
 ) -> Result<BTreeMap<String, String>, Vec<WrongAnswer>> {
-    let mut kept = BTreeMap::new();
+    let mut accepted = BTreeMap::new();
     let mut wrong: Vec<WrongAnswer> = given
         .keys()
         .filter(|name| questions.get(*name).is_none_or(|question| question.automated))
@@ -49,14 +49,14 @@ pub fn check_answers(
         let answer = answer.filter(|answer| !answer.is_empty());
         match answer.or(question.default_value.as_deref()) {
             Some(answer) => match check(question, answer) {
-                Ok(()) => drop(kept.insert(name.clone(), answer.to_owned())),
+                Ok(()) => drop(accepted.insert(name.clone(), answer.to_owned())),
                 Err((kind, problem)) => wrong.push(mistake(name, kind, problem)),
             },
             None if question.optional => {}
             None => wrong.push(mistake(name, WrongAnswerKind::Missing, "is required".to_owned())),
         }
     }
-    if wrong.is_empty() { Ok(kept) } else { Err(wrong) }
+    if wrong.is_empty() { Ok(accepted) } else { Err(wrong) }
 }
 
 fn check(question: &Question, answer: &str) -> Result<(), (WrongAnswerKind, String)> {
@@ -122,9 +122,9 @@ mod tests {
 
     #[test]
     fn valid_answers_are_returned_with_the_defaults_of_the_others() {
-        let kept = checked(&[("shop", " tea\n"), ("password", " p "), ("mail", "")]).unwrap();
+        let accepted = checked(&[("shop", " tea\n"), ("password", " p "), ("mail", "")]).unwrap();
         let expected = [("password", " p "), ("region", "eu"), ("shop", "tea")];
-        assert_eq!(kept.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect::<Vec<_>>(), expected);
+        assert_eq!(accepted.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect::<Vec<_>>(), expected);
     }
 
     #[test]

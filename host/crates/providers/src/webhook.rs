@@ -287,7 +287,7 @@ pub enum Locator {
     Json(Pointer),
 }
 
-/// A path into JSON. `*` stands for every item of a list.
+/// A path into JSON. `*` matches every item of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pointer(Vec<String>);
 

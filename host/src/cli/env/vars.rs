@@ -163,8 +163,8 @@ mod tests {
     fn a_mistake_in_a_file_is_reported_without_its_text() {
         for text in ["A=1\nplanted", "A=1\n1planted=planted-value", "A=1\nB=planted\0"] {
             let error = parse_file(Path::new(".env"), text).err().expect("a mistake");
-            let told = format!("{error:#}");
-            assert!(told.contains(".env, line 2") && !told.contains("planted-value"), "{told}");
+            let message = format!("{error:#}");
+            assert!(message.contains(".env, line 2") && !message.contains("planted-value"), "{message}");
         }
     }
 }

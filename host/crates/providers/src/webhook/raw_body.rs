@@ -29,8 +29,8 @@ impl<'b> RawBody<'b> {
     /// The content type decides whether the body is a form, in which `member` can contain the JSON.
     pub fn new(headers: &HeaderMap, body: &'b [u8], member: Option<&'b str>) -> Self {
         if media_type(headers) == "application/x-www-form-urlencoded" {
-            let is_there = |wanted: &&str| form_urlencoded::parse(body).any(|(name, _)| name == *wanted);
-            return Self::Form { pairs: body, member: member.filter(is_there) };
+            let is_present = |wanted: &&str| form_urlencoded::parse(body).any(|(name, _)| name == *wanted);
+            return Self::Form { pairs: body, member: member.filter(is_present) };
         }
         match std::str::from_utf8(body) {
             // Some providers start their JSON with a byte order mark.
@@ -60,7 +60,7 @@ impl<'b> RawBody<'b> {
         match *self {
             Self::Text(text) => json_without(text, place).into_bytes(),
             Self::Form { pairs, member } => {
-                let kept = form_urlencoded::parse(pairs).map(|(name, value)| {
+                let remaining = form_urlencoded::parse(pairs).map(|(name, value)| {
                     let value = match member {
                         Some(member) if name == member => json_without(&value, place).into(),
                         None if is_member(place, &name) => "".into(),
@@ -69,7 +69,7 @@ impl<'b> RawBody<'b> {
                     (name, value)
                 });
                 let mut form = form_urlencoded::Serializer::new(String::new());
-                form.extend_pairs(kept).finish().into_bytes()
+                form.extend_pairs(remaining).finish().into_bytes()
             }
             Self::Bytes(bytes) => bytes.to_vec(),
         }
@@ -97,16 +97,16 @@ fn json_texts(json: &str, place: &Pointer) -> Vec<String> {
 }
 
 fn json_without(json: &str, place: &Pointer) -> String {
-    let mut kept = String::with_capacity(json.len());
+    let mut remaining = String::with_capacity(json.len());
     let mut end = 0;
     for raw in find(json, place).unwrap_or_default() {
         let start = raw.as_ptr().addr() - json.as_ptr().addr();
-        kept.push_str(&json[end..start]);
-        kept.push_str(NOTHING);
+        remaining.push_str(&json[end..start]);
+        remaining.push_str(NOTHING);
         end = start + raw.len();
     }
-    kept.push_str(&json[end..]);
-    kept
+    remaining.push_str(&json[end..]);
+    remaining
 }
 
 /// Returns the values at a place of a JSON text as they are written, or `None` if it is not JSON.
@@ -160,12 +160,12 @@ impl<'t> Visitor<'t> for Finder<'_, 't> {
         let Some((step, below)) = self.steps.split_first() else { return Ok(()) };
         let wanted = step.parse::<usize>().ok();
         for index in 0.. {
-            let is_there = if step == "*" || wanted == Some(index) {
+            let is_present = if step == "*" || wanted == Some(index) {
                 items.next_element_seed(Finder { steps: below, found: &mut *self.found })?.is_some()
             } else {
                 items.next_element::<IgnoredAny>()?.is_some()
             };
-            if !is_there {
+            if !is_present {
                 break;
             }
         }

@@ -70,7 +70,8 @@ pub fn invoices() -> Result {
 
 impl Place {
     fn since(&self) -> Result<u64> {
-        let message = || format!("the checkpoint's cursor `{}` is not a time in seconds; reset the sync", self.cursor);
+        let message =
+            || format!("the checkpoint's cursor `{}` is not a time in seconds; reset the sync", self.cursor);
         self.cursor.parse().map_err(|_| Error::new("invalid-checkpoint", message()))
     }
 }

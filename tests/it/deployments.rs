@@ -54,7 +54,7 @@ async fn a_component_modified_after_bundling_is_rejected() {
     bytes[middle] ^= 1;
     let (code, message) = refused(&host, bytes).await;
     assert_eq!(code, "invalid_bundle");
-    assert!(message.contains("was changed after it was bundled"), "{message}");
+    assert!(message.contains("was changed after the bundle was built"), "{message}");
 }
 
 #[tokio::test]
@@ -116,7 +116,7 @@ async fn an_invalid_configuration_is_rejected_with_the_reason() {
             hostile
                 .clone()
                 .replace("code = \"string\"", &format!("code = \"string{}\"", "[]".repeat(100_000))),
-            "more than 20 lists, objects and `?` deep",
+            "more than 20 nested lists, objects and `?`",
         ),
         (hostile.clone().replace("model = \"Step\"", "models = []"), "sync `steps` has no `model`"),
     ] {

@@ -399,7 +399,7 @@ async fn deleting_an_environment_without_a_host_reports_skipped_functions() {
     let (db, provider, mut host) = stage().await;
     connect_in_other_environment(&host, &db, &provider).await;
     host.stop().await;
-    let output = db.command(&["env", "delete", "other", "--yes"]).run();
-    assert!(output.contains("no host is on"), "{output}");
+    let said = db.command(&["env", "delete", "other", "--yes"]).run();
+    assert!(said.contains("no host is running"), "{said}");
     assert_eq!(db.number("SELECT count(*) FROM connections").await, 0);
 }

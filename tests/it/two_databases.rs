@@ -160,7 +160,7 @@ async fn databases_that_do_not_belong_together_are_rejected() {
         (
             "no URL of the rest",
             HostOptions::new().variable("SYNCLINE_RECORDS_DATABASE_URL", nowhere),
-            "SYNCLINE_RECORDS_DATABASE_URL needs DATABASE_URL",
+            "SYNCLINE_RECORDS_DATABASE_URL is set without DATABASE_URL",
         ),
     ] {
         let (status, log) = options.spawn_and_wait().await;

@@ -39,7 +39,7 @@ pub async fn measure(bench: &Bench) -> Result<Report> {
         headers: Vec::new(),
         body: Some(body),
     };
-    let (mut quiet, mut beside) = (Vec::new(), Vec::new());
+    let (mut quiet, mut during) = (Vec::new(), Vec::new());
     for _ in 0..bench.scale.rounds {
         quiet.push(action.load(bench, 1).await?);
         let is_loaded = Cell::new(false);
@@ -58,7 +58,7 @@ pub async fn measure(bench: &Bench) -> Result<Report> {
         };
         let (loaded, deployed) = tokio::join!(load, deployments);
         deployed?;
-        beside.push(loaded?);
+        during.push(loaded?);
     }
     let wasm_mb = std::fs::metadata(LARGE_COMPONENT)?.len() as f64 / 1e6;
     let about = format!(
@@ -66,12 +66,12 @@ pub async fn measure(bench: &Bench) -> Result<Report> {
     );
     let mut report = Report::new("deployment", about);
     describe(report.row("alone"), &quiet);
-    describe(report.row("during deployments"), &beside);
+    describe(report.row("during deployments"), &during);
     let column = |loads: &[Load], value: fn(&Load) -> f64| -> Vec<f64> { loads.iter().map(value).collect() };
     let p50_alone = column(&quiet, |load| load.p50_ms);
-    let p50 = column(&beside, |load| load.p50_ms);
+    let p50 = column(&during, |load| load.p50_ms);
     report.ratio("p50 during deployments, of p50 alone", &p50, &p50_alone, Target::AtMost(2.0));
-    let p99 = column(&beside, |load| load.p99_ms);
+    let p99 = column(&during, |load| load.p99_ms);
     report.ratio("p99 during deployments, of p50 alone", &p99, &p50_alone, Target::None);
     stage.strike(bench).await?;
     Ok(report)

@@ -15,7 +15,7 @@ use crate::report::{Report, Target};
 use crate::stage::{BATCH_RECORDS, Counts, RECORD_BYTES, Run, Stage};
 
 /// Name of the database of the baseline.
-const BESIDE: &str = "bench_beside";
+const BASELINE: &str = "bench_baseline";
 /// Number of bytes that are passed to the connection at a time.
 const COPY_CHUNK_BYTES: usize = 256 << 10;
 
@@ -81,25 +81,25 @@ impl Round {
         let new = stage.sync(records, "a").await?;
         expect(&new, Counts { added: records, ..Counts::default() })?;
 
-        let database = bench.server.create_database(BESIDE).await?;
+        let database = bench.server.create_database(BASELINE).await?;
         database.migrate().await?;
-        let mut beside = Beside {
+        let mut baseline = Baseline {
             stage: &stage,
             source: stage.database.connect().await?,
             target: database.connect().await?,
             database,
         };
-        let whole = beside.export("text", 0, records).await?;
-        let copy_text = beside.copy("text", &[whole]).await?;
-        let whole = beside.export("binary", 0, records).await?;
-        let copy_binary = beside.copy("binary", &[whole]).await?;
+        let whole = baseline.export("text", 0, records).await?;
+        let copy_text = baseline.copy("text", &[whole]).await?;
+        let whole = baseline.export("binary", 0, records).await?;
+        let copy_binary = baseline.copy("binary", &[whole]).await?;
         let mut batches = Vec::new();
         for first in (0..records).step_by(BATCH_RECORDS as usize) {
-            batches.push(beside.export("binary", first, BATCH_RECORDS).await?);
+            batches.push(baseline.export("binary", first, BATCH_RECORDS).await?);
         }
-        let copy_batches = beside.copy("binary", &batches).await?;
-        drop(beside);
-        bench.server.drop_database(BESIDE).await?;
+        let copy_batches = baseline.copy("binary", &batches).await?;
+        drop(baseline);
+        bench.server.drop_database(BASELINE).await?;
 
         let unchanged = stage.sync(records, "a").await?;
         expect(&unchanged, Counts::default())?;
@@ -118,14 +118,14 @@ fn expect(run: &Run, counts: Counts) -> Result<()> {
 }
 
 /// The baseline: the same tables in a separate database.
-struct Beside<'s> {
+struct Baseline<'s> {
     stage: &'s Stage,
     source: PgConnection,
     database: Database,
     target: PgConnection,
 }
 
-impl Beside<'_> {
+impl Baseline<'_> {
     /// Returns some of the rows that the host wrote, in the format of `COPY`.
     async fn export(&mut self, format: &str, first: u64, count: u64) -> Result<Vec<u8>> {
         let statement = format!(

@@ -21,7 +21,7 @@ use crate::report::{Report, Target};
 
 const NAME: &str = "bench_intake";
 /// The same tables for the baseline.
-const NAME_BESIDE: &str = "bench_intake_beside";
+const BASELINE_NAME: &str = "bench_intake_baseline";
 /// A provider that accepts webhooks with GitHub's signature scheme.
 const PROVIDER: &str = "unauthenticated";
 const SECRET: &str = "only-for-benchmarks";
@@ -32,8 +32,8 @@ const SENDERS: usize = 32;
 pub async fn measure(bench: &Bench) -> Result<Report> {
     let database = bench.server.create_database(NAME).await?;
     let mut host = Host::start(bench, &database).await?;
-    let beside = bench.server.create_database(NAME_BESIDE).await?;
-    beside.migrate().await?;
+    let baseline = bench.server.create_database(BASELINE_NAME).await?;
+    baseline.migrate().await?;
     let path = integrate(&host).await?;
     let body = json!({ "text": "x".repeat(BODY_BYTES - 11) }).to_string();
     let signature = sign(&body);
@@ -48,7 +48,7 @@ pub async fn measure(bench: &Bench) -> Result<Report> {
     let server = BareServer::start(0).await?;
     let echo = Requests { url: server.url.clone(), targets: vec!["/echo".to_owned()], ..webhook.clone() };
     let inserts = Statements {
-        database_url: beside.url.clone(),
+        database_url: baseline.url.clone(),
         options: "",
         script: concat!(env!("CARGO_MANIFEST_DIR"), "/intake.sql"),
         variables: vec![("size", BODY_BYTES as i64)],
@@ -82,7 +82,7 @@ pub async fn measure(bench: &Bench) -> Result<Report> {
         &[lost as f64],
         Target::AtMost(0.0),
     );
-    bench.server.drop_database(NAME_BESIDE).await?;
+    bench.server.drop_database(BASELINE_NAME).await?;
     bench.server.drop_database(NAME).await?;
     Ok(report)
 }

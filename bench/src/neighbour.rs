@@ -34,13 +34,13 @@ pub async fn measure(bench: &Bench) -> Result<Report> {
         headers: Vec::new(),
         body: Some(body),
     };
-    let (mut alone, mut beside) = (Vec::new(), Vec::new());
+    let (mut alone, mut with_hostile) = (Vec::new(), Vec::new());
     for _ in 0..bench.scale.rounds {
         alone.push(action.load(bench, 1).await?);
         let hostile: Vec<_> =
             HOSTILE.iter().map(|name| tokio::spawn(misbehave(stage.host.url.clone(), name))).collect();
         tokio::time::sleep(Duration::from_millis(300)).await;
-        beside.push(action.load(bench, 1).await?);
+        with_hostile.push(action.load(bench, 1).await?);
         for task in hostile {
             task.abort();
         }
@@ -50,16 +50,21 @@ pub async fn measure(bench: &Bench) -> Result<Report> {
     let about = format!("the action `echo` over 1 connection, alone and next to {}", HOSTILE.join(", "));
     let mut report = Report::new("neighbour", about);
     describe(report.row("alone"), &alone);
-    describe(report.row("next to hostile functions"), &beside);
+    describe(report.row("next to hostile functions"), &with_hostile);
     let p99 = |loads: &[crate::load::Load]| -> Vec<f64> { loads.iter().map(|load| load.p99_ms).collect() };
     let p50 = |loads: &[crate::load::Load]| -> Vec<f64> { loads.iter().map(|load| load.p50_ms).collect() };
     report.ratio(
         "p99 next to hostile functions, of p99 alone",
-        &p99(&beside),
+        &p99(&with_hostile),
         &p99(&alone),
         Target::AtMost(2.0),
     );
-    report.ratio("p50 next to hostile functions, of p50 alone", &p50(&beside), &p50(&alone), Target::None);
+    report.ratio(
+        "p50 next to hostile functions, of p50 alone",
+        &p50(&with_hostile),
+        &p50(&alone),
+        Target::None,
+    );
     stage.strike(bench).await?;
     Ok(report)
 }

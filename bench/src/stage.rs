@@ -87,9 +87,9 @@ impl Stage {
         let last = self.last_ended_run().await?.map(|run| run.id);
         self.database.settle().await?;
         let triggered = Instant::now();
-        let wish =
+        let requested =
             json!({ "provider_config_key": self.integration, "connection_id": CONNECTION, "syncs": [SYNC] });
-        self.host.post("/sync/trigger", &wish).await?;
+        self.host.post("/sync/trigger", &requested).await?;
         let run = self.wait_for_run_after(last).await?;
         let seconds_from_trigger = triggered.elapsed().as_secs_f64();
         Ok(Run { seconds: run.seconds, seconds_from_trigger, counts: run.counts })

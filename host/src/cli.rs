@@ -72,7 +72,7 @@ enum Command {
 
 /// The outcome of a command that did not fail.
 enum Done {
-    Well,
+    Successful,
     /// The checked files contain mistakes, which the command has printed.
     WithMistakes,
 }
@@ -112,7 +112,7 @@ pub fn main() -> ExitCode {
     };
     match done {
         Ok(_) if output::is_lost() => ExitCode::FAILURE,
-        Ok(Done::Well) => ExitCode::SUCCESS,
+        Ok(Done::Successful) => ExitCode::SUCCESS,
         Ok(Done::WithMistakes) => ExitCode::from(MISTAKES),
         Err(error) => {
             eprintln!("error: {error}");

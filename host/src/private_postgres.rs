@@ -170,7 +170,7 @@ fn prepare_data_dir(data_dir: &Path) -> Result<PathBuf, PrivatePostgresError> {
     use std::os::unix::fs::DirBuilderExt;
 
     // If the host is root, Postgres runs as another user, who must be able to pass through.
-    let mode = if server_user::we_are_root() { 0o711 } else { 0o700 };
+    let mode = if server_user::is_root() { 0o711 } else { 0o700 };
     fs::DirBuilder::new()
         .recursive(true)
         .mode(mode)

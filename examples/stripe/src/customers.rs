@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(customers().unwrap_err().code(), "pagination-loop");
     }
 
-    fn told(kind: &str, customer: Value) -> Result {
+    fn report(kind: &str, customer: Value) -> Result {
         let body = json!({ "id": "evt_1", "type": kind, "data": { "object": customer } });
         customer_changed(from_value(json!({ "headers": {}, "body": body })).unwrap())
     }
@@ -129,9 +129,9 @@ mod tests {
     #[test]
     fn a_customer_is_saved_and_deleted_by_webhooks() {
         let host = Host::new();
-        told("customer.created", customer("cus_1")).unwrap();
+        report("customer.created", customer("cus_1")).unwrap();
         assert_eq!(host.records("Customer"), [customer("cus_1")]);
-        told("customer.deleted", customer("cus_1")).unwrap();
+        report("customer.deleted", customer("cus_1")).unwrap();
         assert!(host.records("Customer").is_empty());
     }
 

@@ -27,5 +27,5 @@ pub(super) async fn run(args: BuildArgs) -> anyhow::Result<Done> {
         println!("component {path}: {} KB", wasm.len() / 1024);
     }
     println!("bundle {}: {}", project.bundle_path().display(), BundleDigest::of(&bytes));
-    Ok(Done::Well)
+    Ok(Done::Successful)
 }

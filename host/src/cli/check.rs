@@ -69,7 +69,7 @@ pub(super) async fn run(args: CheckArgs) -> anyhow::Result<Done> {
             project.file.config.integrations.iter().map(|integration| integration.functions().count()).sum();
         println!("no mistakes (functions: {functions}, models: {})", project.file.config.models.len());
     }
-    Ok(Done::Well)
+    Ok(Done::Successful)
 }
 
 #[cfg(test)]
@@ -90,7 +90,7 @@ mod tests {
     #[tokio::test]
     async fn providers_hosts_and_frequencies_are_checked_without_a_build() {
         let provider = "provider = \"unauthenticated\"";
-        assert!(matches!(check(provider, "every hour").await, Done::Well));
+        assert!(matches!(check(provider, "every hour").await, Done::Successful));
         for (integration, runs) in [
             ("provider = \"unauthentikated\"".to_owned(), "every hour"),
             (format!("{provider}\nallow_hosts = [\"not a host\"]"), "every hour"),

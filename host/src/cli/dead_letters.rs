@@ -98,7 +98,7 @@ pub(super) async fn run(args: DeadLettersArgs) -> anyhow::Result<Done> {
             println!("dead letter {id} was dropped");
         }
     }
-    Ok(Done::Well)
+    Ok(Done::Successful)
 }
 
 impl DeadLetter {

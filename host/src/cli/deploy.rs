@@ -63,15 +63,15 @@ pub(super) async fn run(args: DeployArgs) -> anyhow::Result<Done> {
     let plan = post(&client, "deployments?dry_run=true", &bytes).await?;
     print_plan(&plan);
     if args.dry_run {
-        return Ok(Done::Well);
+        return Ok(Done::Successful);
     }
     if !args.yes && !confirmed()? {
         println!("not deployed");
-        return Ok(Done::Well);
+        return Ok(Done::Successful);
     }
     let deployed = post(&client, "deployments", &bytes).await?;
     println!("{}", outcome(&deployed));
-    Ok(Done::Well)
+    Ok(Done::Successful)
 }
 
 fn outcome(deployed: &Deployment) -> String {

@@ -88,7 +88,7 @@ pub(super) async fn run(args: EnvArgs) -> anyhow::Result<Done> {
         EnvCommand::RotateSigningKey { environment, now } => rotate_signing_key(&environment, now).await?,
         EnvCommand::Vars(args) => vars::run(args).await?,
     }
-    Ok(Done::Well)
+    Ok(Done::Successful)
 }
 
 async fn list(args: &DatabaseArgs, as_json: bool) -> anyhow::Result<()> {

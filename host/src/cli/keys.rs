@@ -91,7 +91,7 @@ pub(super) async fn run(args: KeysArgs) -> anyhow::Result<Done> {
             println!("{}", *key);
         }
     }
-    Ok(Done::Well)
+    Ok(Done::Successful)
 }
 
 async fn list(args: &DatabaseArgs, json: bool) -> anyhow::Result<()> {

@@ -30,11 +30,11 @@ pub(super) fn run(args: &ProvidersArgs) -> anyhow::Result<Done> {
         .collect();
     if args.json {
         println!("{}", serde_json::to_string_pretty(&found)?);
-        return Ok(Done::Well);
+        return Ok(Done::Successful);
     }
     for provider in found {
         let mode = provider.auth_mode.as_str();
         println!("{:<32} {mode:<12} {}", provider.name.as_str(), provider.display_name);
     }
-    Ok(Done::Well)
+    Ok(Done::Successful)
 }

@@ -171,7 +171,7 @@ pub(super) async fn run(args: RunsArgs) -> anyhow::Result<Done> {
             println!("approved run {id}; it has deleted {} records in total", run.deleted());
         }
     }
-    Ok(Done::Well)
+    Ok(Done::Successful)
 }
 
 impl RunFilter {

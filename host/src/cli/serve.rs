@@ -161,7 +161,7 @@ pub(super) async fn run(args: ServeArgs) -> anyhow::Result<Done> {
     serve(&args, began, stop_signals.requested()).await?;
     tracing::info!("stopped");
     telemetry.finish().await;
-    Ok(Done::Well)
+    Ok(Done::Successful)
 }
 
 /// Starts the host and serves until `stop` is cancelled, which may happen before the host is ready.

@@ -52,7 +52,7 @@ impl Telemetry {
         };
         let traces = traces()?;
         let spans = traces.as_ref().map(|traces| {
-            // Exports spans of this project's crates whatever `RUST_LOG` says. Log lines are written elsewhere.
+            // Exports spans of this project's crates regardless of `RUST_LOG`. Log lines are written elsewhere.
             let ours = filter_fn(|metadata| metadata.is_span() && metadata.target().starts_with("syncline"))
                 .with_max_level_hint(LevelFilter::DEBUG);
             tracing_opentelemetry::layer()
@@ -101,23 +101,23 @@ fn wanted_lines() -> (String, Option<ParseError>) {
 
 /// Returns none unless the standard variables name a collector.
 fn traces() -> anyhow::Result<Option<SdkTracerProvider>> {
-    let says = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let value_of = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let has_endpoint = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"]
         .into_iter()
-        .any(|name| says(name).is_some());
-    let is_off = says("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"))
-        || says("OTEL_TRACES_EXPORTER").is_some_and(|value| value == "none");
+        .any(|name| value_of(name).is_some());
+    let is_off = value_of("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"))
+        || value_of("OTEL_TRACES_EXPORTER").is_some_and(|value| value == "none");
     if !has_endpoint || is_off {
         return Ok(None);
     }
     let client = reqwest::Client::builder().connect_timeout(CONNECT_WITHIN).timeout(SEND_WITHIN).build()?;
     let exporter = SpanExporter::builder()
         .with_http()
-        .with_http_client(OnOurRuntime { client, runtime: Handle::current() })
+        .with_http_client(RuntimeHttpClient { client, runtime: Handle::current() })
         .with_protocol(Protocol::HttpBinary)
         .build()?;
-    let names_service = says("OTEL_SERVICE_NAME").is_some()
-        || says("OTEL_RESOURCE_ATTRIBUTES").is_some_and(|value| value.contains("service.name="));
+    let names_service = value_of("OTEL_SERVICE_NAME").is_some()
+        || value_of("OTEL_RESOURCE_ATTRIBUTES").is_some_and(|value| value.contains("service.name="));
     let mut resource =
         Resource::builder().with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")));
     if !names_service {
@@ -129,20 +129,20 @@ fn traces() -> anyhow::Result<Option<SdkTracerProvider>> {
 }
 
 /// Sends the exporter's requests on this runtime, because the exporter's own thread has none.
-struct OnOurRuntime {
+struct RuntimeHttpClient {
     client: reqwest::Client,
     runtime: Handle,
 }
 
-impl fmt::Debug for OnOurRuntime {
+impl fmt::Debug for RuntimeHttpClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Requests contain the collector's key.
-        f.write_str("OnOurRuntime")
+        f.write_str("RuntimeHttpClient")
     }
 }
 
 #[async_trait]
-impl HttpClient for OnOurRuntime {
+impl HttpClient for RuntimeHttpClient {
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         let client = self.client.clone();
         let sent = self.runtime.spawn(async move {

@@ -141,7 +141,7 @@ pub(super) async fn run(args: WebhooksArgs) -> anyhow::Result<Done> {
         WebhooksCommand::Received(args) => received::received(&args).await?,
         WebhooksCommand::Replay(args) => received::replay(&args).await?,
     }
-    Ok(Done::Well)
+    Ok(Done::Successful)
 }
 
 impl Delivery {

@@ -96,7 +96,7 @@ impl Postmaster {
         command.args(SETTINGS.iter().flat_map(|setting| ["-c", *setting]));
         command.stdin(Stdio::null()).stdout(log).stderr(error_log);
 
-        let (pid, ended) = spawn_kept(command).await.map_err(|error| {
+        let (pid, ended) = spawn_in_own_thread(command).await.map_err(|error| {
             server_user::spawn_error(error, &program, cluster.user.as_ref(), &cluster.directory)
         })?;
         let mut postmaster = Self { pid, ended, _socket_directory: socket_directory };
@@ -149,8 +149,8 @@ impl Postmaster {
     ) -> Result<(), PrivatePostgresError> {
         // Refused connections are normal during startup and not worth a log line.
         let options = options.clone().disable_statement_logging();
-        let mut heard_at = Instant::now();
-        while heard_at.elapsed() < SILENCE_LIMIT {
+        let mut last_response_at = Instant::now();
+        while last_response_at.elapsed() < SILENCE_LIMIT {
             if let Some(status) = *self.ended.borrow() {
                 return Err(PrivatePostgresError::EndedAtStart {
                     status: status.to_string(),
@@ -163,7 +163,7 @@ impl Postmaster {
                     connection.close().await.ok();
                     return Ok(());
                 }
-                Ok(Err(error)) if is_still_starting(&error) => heard_at = Instant::now(),
+                Ok(Err(error)) if is_still_starting(&error) => last_response_at = Instant::now(),
                 Ok(Err(sqlx::Error::Io(_))) | Err(_) => {}
                 Ok(Err(source)) => {
                     let password_file = cluster.password_file.clone();
@@ -231,7 +231,7 @@ fn is_still_starting(error: &sqlx::Error) -> bool {
 
 /// Starts the server from a thread that waits for its end. The kernel stops the server when the thread that started
 /// it ends. Threads of the runtime come and go, but this one lives as long as the server.
-async fn spawn_kept(mut command: Command) -> io::Result<(Pid, watch::Receiver<Option<ExitStatus>>)> {
+async fn spawn_in_own_thread(mut command: Command) -> io::Result<(Pid, watch::Receiver<Option<ExitStatus>>)> {
     // A separate process group keeps the terminal's Ctrl-C from the server, so that the host can finish first.
     command.process_group(0);
     end_with_parent(&mut command);

@@ -18,14 +18,14 @@ pub struct ServerUser {
     gid: u32,
 }
 
-pub fn we_are_root() -> bool {
+pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
 /// Returns the owner of an existing cluster. For a new one, returns `postgres`, or `nobody` if there is no such
 /// user.
 pub fn choose(cluster: &Path) -> Result<Option<ServerUser>, PrivatePostgresError> {
-    if !we_are_root() {
+    if !is_root() {
         return Ok(None);
     }
     if let Ok(metadata) = fs::metadata(cluster)

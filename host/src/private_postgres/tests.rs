@@ -233,7 +233,7 @@ async fn a_failed_start_reports_the_reason() {
 async fn an_inaccessible_data_directory_is_reported() {
     use std::os::unix::fs::PermissionsExt;
 
-    if !server_user::we_are_root() {
+    if !server_user::is_root() {
         return; // For other users, the server runs as the user itself.
     }
     let dir = data_dir();

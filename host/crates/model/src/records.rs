@@ -145,7 +145,7 @@ fn next_record<'t>(
     let start = walk.scanner.at;
     let text = walk.scanner.text;
     if walk.scanner.peek() != b'{' {
-        let given = walk.no_record(depth)?;
+        let given = walk.non_record(depth)?;
         let problems = vec![Problem::here(format!("expected object, got {given}"))];
         return Ok(Err(RefusedRecord { index, id: None, problems, text: &text[start..walk.scanner.at] }));
     }

@@ -93,7 +93,7 @@ impl<'t, 's> Walk<'t, 's> {
     }
 
     /// Walks over a value that should be a record but is not, and returns its type.
-    pub(super) fn no_record(&mut self, depth: usize) -> Result<&'static str, Malformed> {
+    pub(super) fn non_record(&mut self, depth: usize) -> Result<&'static str, Malformed> {
         self.begin(depth);
         let given = type_at(self.scanner.peek());
         self.value(Expected::ANY)?;

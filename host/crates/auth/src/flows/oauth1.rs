@@ -27,7 +27,7 @@ impl Flow<'_> {
         let template =
             self.provider.request_url.as_ref().ok_or(FlowError::IncompleteProvider("request_url"))?;
         let url = self.provider.render_url(template, self.connection_config)?;
-        self.request_token(url, Handshake::Temporary { callback }).await
+        self.request_oauth1_token(url, Handshake::Temporary { callback }).await
     }
 
     /// Exchanges the temporary credentials for the token, after the end user has returned with a verifier.
@@ -39,10 +39,10 @@ impl Flow<'_> {
     ) -> Result<OAuth1Token, FlowError> {
         let template = self.provider.token_url.as_ref().ok_or(FlowError::IncompleteProvider("token_url"))?;
         let url = self.provider.render_url(template, self.connection_config)?;
-        self.request_token(url, Handshake::Token { token, token_secret, verifier }).await
+        self.request_oauth1_token(url, Handshake::Token { token, token_secret, verifier }).await
     }
 
-    async fn request_token(&self, url: Url, handshake: Handshake<'_>) -> Result<OAuth1Token, FlowError> {
+    async fn request_oauth1_token(&self, url: Url, handshake: Handshake<'_>) -> Result<OAuth1Token, FlowError> {
         let OAuthClient { id, secret } = self.client.as_ref().ok_or(FlowError::NoClient)?;
         let secret = secret.as_ref().ok_or(FlowError::NoClient)?;
         let method = self.provider.signature_method.unwrap_or_default();

@@ -229,7 +229,7 @@ async fn only_the_latest_held_run_can_be_approved() {
         .db
         .command(&["runs", "approve", &second, "--url", stage.host.base_url(), "--secret-key", SECRET_KEY])
         .run();
-    assert_eq!(said, format!("approved run {second}; it has deleted 100 records in total\n"));
+    assert_eq!(output, format!("approved run {second}; it has deleted 100 records in total\n"));
     assert_eq!(live(&stage.connection).await, 20);
 }
 

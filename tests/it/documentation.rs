@@ -7,7 +7,7 @@ use std::process::Command;
 use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
 use serde_json::Value;
 
-use crate::support::repository;
+use crate::support::{Host, TestDatabase, repository};
 
 /// A page with everything that the tests check.
 struct Page {
@@ -269,10 +269,116 @@ fn documented_configuration_keys_exist() {
             let output = output.expect("the program can be run");
             let printed = String::from_utf8_lossy(&output.stderr).into_owned()
                 + &String::from_utf8_lossy(&output.stdout);
-            for line in said.lines().filter(|line| line.contains("unknown key")) {
+            for line in printed.lines().filter(|line| line.contains("unknown key")) {
                 wrong.push(format!("{}: {line}", page.path.display()));
             }
         }
     }
     assert!(wrong.is_empty(), "keys that do not exist:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_cli_reference_names_every_command_and_option() {
+    let read = |page: &str| std::fs::read_to_string(repository(page)).expect("the page is there");
+    let reference = read("docs/reference/cli.md");
+    let settings = read("docs/reference/host-settings.md");
+    let (mut known, mut missing) = (BTreeMap::new(), Vec::new());
+    let options =
+        regex::Regex::new(r"(?m)^ +(?:-[A-Za-z], )?(--[a-z][a-z-]+)").expect("the pattern is valid");
+    let mut waiting = vec![Vec::<String>::new()];
+    while let Some(path) = waiting.pop() {
+        let help = help_of(&path, &mut known);
+        let commands = help.split("\nCommands:\n").nth(1).unwrap_or_default().lines();
+        for command in commands.take_while(|line| !line.is_empty()).filter(|line| !line.starts_with("     "))
+        {
+            let name = command.split_whitespace().next().expect("a line of the list names a command");
+            if name != "help" {
+                waiting.push([&path[..], &[name.to_owned()]].concat());
+            }
+        }
+        if !path.is_empty() && !reference.contains(&path.join(" ")) {
+            missing.push(path.join(" "));
+        }
+        for option in options.captures_iter(&help).map(|found| found[1].to_owned()) {
+            if !["--help", "--version"].contains(&&*option)
+                && !reference.contains(&option)
+                && !settings.contains(&option)
+            {
+                missing.push(format!("{} {option}", path.join(" ")));
+            }
+        }
+    }
+    assert!(known.len() > 20, "only {} commands were found", known.len());
+    assert!(missing.is_empty(), "docs/reference/cli.md lacks:\n{}", missing.join("\n"));
+}
+
+#[test]
+fn the_reference_of_host_settings_names_every_variable() {
+    let help = help_of(&["serve".to_owned()], &mut BTreeMap::new());
+    let pattern = regex::Regex::new(r"\[env:\s+([A-Z_]+)").expect("the pattern is valid");
+    let variables: BTreeSet<_> = pattern.captures_iter(&help).map(|found| found[1].to_owned()).collect();
+    assert!(variables.len() > 30, "only {} variables were found", variables.len());
+    let page =
+        std::fs::read_to_string(repository("docs/reference/host-settings.md")).expect("the page is there");
+    let missing: Vec<_> = variables.iter().filter(|name| !page.contains(&format!("`{name}`"))).collect();
+    assert!(missing.is_empty(), "docs/reference/host-settings.md lacks {missing:?}");
+}
+
+/// One unknown key in each table, so that the problems list the known ones.
+const UNKNOWN_KEYS: &str = r#"
+name = "reference"
+zzz = 1
+[models.Item]
+id = "string"
+[environment]
+zzz = 1
+[integrations.a]
+provider = "stripe-api-key"
+component = "."
+zzz = 1
+[integrations.a.syncs.s]
+runs = "every 5 minutes"
+model = "Item"
+zzz = 1
+[integrations.a.syncs.s.limits]
+zzz = 1
+[integrations.a.actions.b]
+zzz = 1
+[integrations.a.webhooks.w]
+zzz = 1
+[integrations.a.lifecycle.connection_created]
+zzz = 1
+"#;
+
+#[test]
+fn the_reference_of_the_configuration_file_names_every_key() {
+    let folder = tempfile::TempDir::new().expect("a temporary folder can be made");
+    std::fs::write(folder.path().join("syncline.toml"), UNKNOWN_KEYS).expect("the folder is ours");
+    let output = Command::new(env!("CARGO_BIN_EXE_syncline"))
+        .args(["check", "--no-build", "--json"])
+        .arg(folder.path())
+        .output()
+        .expect("the program can be run");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let pattern = regex::Regex::new(r#"the known keys are ([a-z_, ]+)"#).expect("the pattern is valid");
+    let tables: Vec<_> = pattern.captures_iter(&said).map(|found| found[1].to_owned()).collect();
+    assert_eq!(tables.len(), UNKNOWN_KEYS.matches("zzz").count(), "each table has its list: {said}");
+    let page =
+        std::fs::read_to_string(repository("docs/reference/syncline-toml.md")).expect("the page is there");
+    let keys: BTreeSet<_> = tables.iter().flat_map(|table| table.split(", ")).collect();
+    let missing: Vec<_> = keys.into_iter().filter(|key| !page.contains(key)).collect();
+    assert!(missing.is_empty(), "docs/reference/syncline-toml.md lacks {missing:?}");
+}
+
+#[tokio::test]
+async fn the_reference_of_metrics_names_every_metric() {
+    let db = TestDatabase::create().await;
+    let host = Host::spawn(&db).await;
+    let metrics = host.get("/metrics").await.expect(200).text();
+    let pattern = regex::Regex::new(r"(?m)^# TYPE (syncline_[a-z_]+)").expect("the pattern is valid");
+    let names: BTreeSet<_> = pattern.captures_iter(&metrics).map(|found| found[1].to_owned()).collect();
+    assert!(names.len() > 15, "only {} metrics were found", names.len());
+    let page = std::fs::read_to_string(repository("docs/reference/metrics.md")).expect("the page is there");
+    let missing: Vec<_> = names.iter().filter(|name| !page.contains(&***name)).collect();
+    assert!(missing.is_empty(), "docs/reference/metrics.md lacks {missing:?}");
 }

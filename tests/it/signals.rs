@@ -99,7 +99,7 @@ async fn a_signal_stops_the_host_while_its_private_postgres_starts() {
     let start = || HostOptions::new().data_dir(&data).start();
 
     let mut host = start();
-    logs(&host, "creating a private Postgres").await;
+    wait_for_log(&host, "creating a private Postgres").await;
     host.stop().await;
     assert!(!pid_file.exists(), "{}", host.log());
 

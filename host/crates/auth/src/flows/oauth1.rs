@@ -42,7 +42,11 @@ impl Flow<'_> {
         self.request_oauth1_token(url, Handshake::Token { token, token_secret, verifier }).await
     }
 
-    async fn request_oauth1_token(&self, url: Url, handshake: Handshake<'_>) -> Result<OAuth1Token, FlowError> {
+    async fn request_oauth1_token(
+        &self,
+        url: Url,
+        handshake: Handshake<'_>,
+    ) -> Result<OAuth1Token, FlowError> {
         let OAuthClient { id, secret } = self.client.as_ref().ok_or(FlowError::NoClient)?;
         let secret = secret.as_ref().ok_or(FlowError::NoClient)?;
         let method = self.provider.signature_method.unwrap_or_default();

@@ -1,4 +1,4 @@
-//! `/action/…`: runs a function for one connection, now or soon.
+//! `/action/…`: runs an action for one connection, synchronously or as a job.
 
 use std::sync::Arc;
 
@@ -22,22 +22,23 @@ use syncline_engine::{
 };
 use syncline_types::ids::InvalidName;
 
-/// How often a client may have a job tried again.
+/// Maximum of the header `X-Max-Retries`.
 const MAX_RETRIES: u8 = 5;
-/// Tells an answer that is given again.
+/// Marks a response that repeats an earlier result.
 const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 
+/// The action to run.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TriggerActionRequest {
-    /// The action's name in the sync configuration file.
+    /// Name of the action in `syncline.toml`.
     action_name: String,
-    /// What the action's input model asks for.
+    /// The input, which must match the action's input model. Can be omitted if the action has none.
     #[schema(value_type = Option<Object>)]
     input: Option<Box<RawValue>>,
 }
 
-/// The headers of `POST /action/trigger` beside those that name the connection.
+/// The headers of `POST /action/trigger`, except those that name the connection.
 pub(super) struct ActionHeaders {
     is_async: bool,
     max_retries: u8,
@@ -66,31 +67,54 @@ impl<S: Sync> FromRequestParts<S> for ActionHeaders {
     }
 }
 
+/// An asynchronous execution of an action.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct AcceptedAction {
-    /// A UUID: the job's.
+    /// Id of the job.
     id: String,
-    /// Where its result will be, below this service's address.
+    /// Path of the result, relative to the base address of this API.
     status_url: String,
 }
 
-/// `POST /action/trigger`: runs an action and gives what it returns, or takes it on.
+/// Trigger an action
+///
+/// Runs an action for one connection and returns its result. The response is the value that the function returns, as
+/// JSON, or an empty body if the function returns nothing. An action can take 2 minutes by default and 15 minutes at
+/// most.
+///
+/// With `X-Async: true` the request returns 202 with a job at once. Poll `GET /action/{id}` for the result, which is
+/// kept for 24 hours by default.
+///
+/// An `Idempotency-Key` makes repetitions safe: for 24 hours, a request with the same key does not run the action
+/// again and gets the same result. Fails with 400 if the function fails or the input does not match the action's input
+/// model, with 404 if the connection or the action does not exist, and with 408 on a timeout. Needs the scope
+/// `environment:actions:execute`.
 #[utoipa::path(
-    post, path = "/action/trigger", tag = "Actions", request_body = TriggerActionRequest,
+    post, path = "/action/trigger", tag = "Actions",
+    request_body(content = TriggerActionRequest,
+        example = json!({"action_name": "add-buyer", "input": {"name": "Ada", "email": "ada@example.com"}})),
     params(
-        ("Connection-Id" = String, Header, description = "The connection"),
-        ("Provider-Config-Key" = String, Header, description = "The integration's unique key"),
-        ("X-Async" = Option<bool>, Header, description = "Answer at once with a job instead of waiting"),
-        ("X-Max-Retries" = Option<u8>, Header, description = "How often a job is tried again after a failure that may pass: 0 to 5"),
-        ("Idempotency-Key" = Option<String>, Header, description = "Repeats of the request under this key do not run the action again for 24 hours"),
+        ("Connection-Id" = String, Header, description = "The connection id. With `Provider-Config-Key`, it names the connection."),
+        ("Provider-Config-Key" = String, Header, description = "The unique key of the integration."),
+        ("X-Async" = Option<bool>, Header, description = "Returns a job at once instead of waiting for the result. Default: `false`."),
+        ("X-Max-Retries" = Option<u8>, Header, description = "How many times a job is retried after a temporary failure: 0 to 5. Default: 0. Used with `X-Async` only."),
+        ("Idempotency-Key" = Option<String>, Header, description = "1 to 255 printable ASCII characters. Requests with the same key run the action only once within 24 hours."),
     ),
     responses(
-        (status = 200, description = "The value that the function returns, as JSON; nothing if it returns nothing"),
-        (status = 202, description = "With `X-Async`: the job", body = AcceptedAction),
-        (status = 408, description = "The function took longer than it may", body = ErrorBody),
-        (status = 409, description = "The Idempotency-Key is in use, or was used for another request", body = ErrorBody),
-        (status = 424, description = "The provider answered with an error", body = ErrorBody),
+        (status = 200, description = "The value that the function returns, as JSON. The body is empty if it returns nothing.",
+            body = serde_json::Value, content_type = "application/json", example = json!({"id": "b-8", "name": "Ada"})),
+        (
+            status = 202, description = "With `X-Async`: the job",
+            body = AcceptedAction,
+            example = json!({
+                "id": "01978a3e-4444-7c21-9d4e-2b6a1f0c8e11",
+                "statusUrl": "/action/01978a3e-4444-7c21-9d4e-2b6a1f0c8e11"
+            }),
+        ),
+        (status = 408, description = "The function exceeded its time limit", body = ErrorBody),
+        (status = 409, description = "The `Idempotency-Key` is in use, or was used for a different request", body = ErrorBody),
+        (status = 424, description = "The provider returned an error, or the connection has no usable credentials", body = ErrorBody),
         (status = "4XX", body = ErrorBody),
     ),
 )]
@@ -133,14 +157,24 @@ pub(super) async fn trigger_action(
     }
 }
 
-/// `GET /action/{id}`: what an asynchronous action came to.
+/// Get the result of an asynchronous action
+///
+/// Returns the result of a job that `POST /action/trigger` created with `X-Async`. A finished job returns what a
+/// synchronous request would have returned: the value of the function, or its error.
+///
+/// While the job is queued or running, the request fails with 404 `action_not_finished`; retry after the seconds in
+/// `Retry-After`. Results are kept for 24 hours by default; then the request fails with 404 `unknown_job`. Needs the
+/// scope `environment:actions:execute`.
 #[utoipa::path(
     get, path = "/action/{id}", tag = "Actions",
-    params(("id" = String, Path, description = "The job's id")),
+    params(
+        ("id" = String, Path, description = "Id of the job."),
+    ),
     responses(
-        (status = 200, description = "The value that the function returned, as JSON; nothing if it returned nothing"),
-        (status = 404, description = "There is no such job, or it is not finished: then `payload.state` is `queued` or `running`", body = ErrorBody),
-        (status = "4XX", description = "The function failed: what a call that waits would have been answered", body = ErrorBody),
+        (status = 200, description = "The value that the function returned, as JSON. The body is empty if it returned nothing.",
+            body = serde_json::Value, content_type = "application/json", example = json!({"id": "b-8", "name": "Ada"})),
+        (status = 404, description = "The job does not exist, or it has not finished. In the latter case `payload.state` is `queued` or `running`.", body = ErrorBody),
+        (status = "4XX", description = "The function failed. The error is the same as for a synchronous request.", body = ErrorBody),
     ),
 )]
 pub(super) async fn get_action_result(
@@ -150,7 +184,7 @@ pub(super) async fn get_action_result(
     ApiPath(id): ApiPath,
 ) -> Result<Response, ApiError> {
     let id: Uuid = id.parse().map_err(|_| {
-        let message = "must be a UUID, as `POST /action/trigger` gives with `X-Async`";
+        let message = "must be the UUID of a job, which `POST /action/trigger` returns with `X-Async`";
         ApiError::Path { errors: vec![FieldError::new("invalid_format", &["id"], message)] }
     })?;
     let job = app.actions.find_job(&client.environment, id).await.map_err(ApiError::Internal)?;

@@ -1,4 +1,4 @@
-//! `/dead-letters`: records that were set aside because they do not fit their model.
+//! `/dead-letters`: records that were set aside because they do not match their model.
 
 use axum::Json;
 use axum::extract::State;
@@ -31,53 +31,93 @@ pub(super) struct DeadLettersQuery {
     cursor: Option<String>,
 }
 
+/// A page of dead letters.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct DeadLettersResponse {
+    /// The dead letters, oldest first.
     dead_letters: Vec<DeadLetterBody>,
-    /// Where the next page begins; null if there is none.
+    /// Cursor of the next page, or `null` on the last page.
     next_cursor: Option<String>,
 }
 
+/// A record that did not match its model and was set aside.
 #[derive(Debug, Serialize, ToSchema)]
 struct DeadLetterBody {
+    /// Id of the dead letter.
     id: Uuid,
+    /// The unique key of the integration.
     provider_config_key: String,
+    /// The connection id.
     connection_id: String,
+    /// Name of the model.
     model: String,
+    /// Variant of the sync; `base` is the default variant.
     variant: String,
-    /// The function that saved it, and the run.
+    /// Name of the function that saved the record.
     function: String,
+    /// Id of the run that saved the record last.
     run_id: String,
-    /// Null if it is the id that is wrong.
+    /// Id of the record, or `null` if the id itself is invalid.
     record_id: Option<String>,
-    /// What is wrong with it, each with its place: names and types, never values.
+    /// The problems, each with its path in the record. They contain names and types, never values.
     problems: Value,
-    /// The record, as it was saved.
+    /// The record as the function saved it.
     #[schema(value_type = Object)]
     payload: Box<RawValue>,
-    /// How often it has come.
+    /// How many times the function has saved this invalid record.
     times: i64,
+    /// When the record was first set aside.
     first_seen_at: String,
+    /// When the record was last set aside.
     last_seen_at: String,
 }
 
+/// The result of a replay.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct ReplayResponse {
+pub(super) struct DeadLetterReplayResponse {
     /// `added`, `updated` or `unchanged`.
     outcome: &'static str,
 }
 
-/// `GET /dead-letters`: a page of the environment's letters, in the order in which they were set aside first.
+/// List dead letters
+///
+/// Returns records that did not match their model and were set aside, oldest first. Each dead letter has the payload
+/// and the problems that were found in it. Needs the scope `environment:records:read`.
 #[utoipa::path(
     get, path = "/dead-letters", tag = "Records",
     params(
-        ("provider_config_key" = Option<String>, Query, description = "Only those of this integration"),
-        ("connection_id" = Option<String>, Query, description = "Only those of this connection; together with `provider_config_key`"),
-        ("model" = Option<String>, Query, description = "Only those of this model"),
-        ("limit" = Option<i64>, Query, description = "1 to 500, default 100"),
-        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before"),
+        ("provider_config_key" = Option<String>, Query, description = "Returns only dead letters of this integration. Required with `connection_id`."),
+        ("connection_id" = Option<String>, Query, description = "Returns only dead letters of this connection. Requires `provider_config_key`."),
+        ("model" = Option<String>, Query, description = "Returns only dead letters of this model."),
+        ("limit" = Option<i64>, Query, description = "Page size, 1 to 500. Default: 100. Larger values are treated as 500."),
+        ("cursor" = Option<String>, Query, description = "`next_cursor` of the previous page. Omit it for the first page."),
     ),
-    responses((status = 200, body = DeadLettersResponse), (status = "4XX", body = ErrorBody)),
+    responses(
+        (
+            status = 200, description = "A page of dead letters",
+            body = DeadLettersResponse,
+            example = json!({
+                "dead_letters": [
+                    {
+                        "id": "01978a3e-5f60-7c21-9d4e-2b6a1f0c8e11",
+                        "provider_config_key": "shop",
+                        "connection_id": "user-1",
+                        "model": "Buyer",
+                        "variant": "base",
+                        "function": "buyers",
+                        "run_id": "01978a3e-1111-7c21-9d4e-2b6a1f0c8e11",
+                        "record_id": "b-7",
+                        "problems": [{"path": "/email", "problem": "must be text, not a number"}],
+                        "payload": {"id": "b-7", "name": "Grace", "email": 42},
+                        "times": 3,
+                        "first_seen_at": "2026-03-01T09:00:00.000Z",
+                        "last_seen_at": "2026-03-03T09:00:00.000Z"
+                    }
+                ],
+                "next_cursor": null
+            }),
+        ),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub(super) async fn list_dead_letters(
     State(app): State<App>,
@@ -98,29 +138,51 @@ pub(super) async fn list_dead_letters(
     Ok(Json(DeadLettersResponse { dead_letters, next_cursor }))
 }
 
-/// `POST /dead-letters/{id}/replay`: saves the record, if it fits its model as it is deployed now.
+/// Replay a dead letter
+///
+/// Validates the record against the deployed version of its model and saves it if it matches. Then the dead letter is
+/// removed.
+///
+/// Fails with 409 `dead_letter_refused` if the record still does not match, and with 409 `dead_letter_superseded` if a
+/// newer version of the record was saved in the meantime. Needs the scope `environment:records:write`.
 #[utoipa::path(
-    post, path = "/dead-letters/{id}/replay", tag = "Records", params(("id" = Uuid, Path)),
-    responses((status = 200, body = ReplayResponse), (status = "4XX", body = ErrorBody)),
+    post, path = "/dead-letters/{id}/replay", tag = "Records",
+    params(
+        ("id" = Uuid, Path, description = "Id of the dead letter."),
+    ),
+    responses(
+        (
+            status = 200, description = "The record was saved",
+            body = DeadLetterReplayResponse,
+            example = json!({"outcome": "added"}),
+        ),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub(super) async fn replay_dead_letter(
     State(app): State<App>,
     client: EnvironmentAuth<rights::RecordsWrite>,
     ApiPath(id): ApiPath,
     _: NoQuery,
-) -> Result<Json<ReplayResponse>, ApiError> {
+) -> Result<Json<DeadLetterReplayResponse>, ApiError> {
     let outcome = match app.dead_letters.replay(client.environment.pk, parse_id(&id)?).await? {
         Replayed::Added => "added",
         Replayed::Updated => "updated",
         Replayed::Unchanged => "unchanged",
     };
-    Ok(Json(ReplayResponse { outcome }))
+    Ok(Json(DeadLetterReplayResponse { outcome }))
 }
 
-/// `DELETE /dead-letters/{id}`: drops it for good.
+/// Delete a dead letter
+///
+/// Deletes a dead letter permanently. The record is not saved. Needs the scope `environment:records:write`.
 #[utoipa::path(
-    delete, path = "/dead-letters/{id}", tag = "Records", params(("id" = Uuid, Path)),
-    responses((status = 204), (status = "4XX", body = ErrorBody)),
+    delete, path = "/dead-letters/{id}", tag = "Records",
+    params(
+        ("id" = Uuid, Path, description = "Id of the dead letter."),
+    ),
+    responses(
+        (status = 204, description = "The dead letter was deleted"),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub(super) async fn drop_dead_letter(
     State(app): State<App>,

@@ -1,7 +1,7 @@
-//! `GET /records/changes`: records as they change, as a stream of events or by waiting for the next page.
+//! `GET /records/changes`: follows changes of records, as server-sent events or by long polling.
 //!
-//! A reader's place is in its cursor alone, so it may go on at any host. Between looks it waits without a database
-//! connection; what it has not taken yet is one page at most.
+//! The cursor contains the whole state of a reader, so a reader can continue on any host. A waiting reader holds no
+//! database connection, and the host buffers at most one page for it.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -32,12 +32,12 @@ use syncline_engine::{
 };
 use syncline_types::ids::{ModelName, Variant};
 
-/// About what a stream of events reads at once, and a reader that does not go on holds in memory.
+/// Approximate size of one read of an event stream, in bytes. A client that stops reading holds this much memory.
 const BYTES_AT_ONCE: usize = 256 << 10;
-/// So many records are read first, when nobody knows how long they are.
+/// Number of records in the first read, before the host knows how large they are.
 const FIRST_RECORDS: i64 = 4;
 const MAX_RECORDS: i64 = 100;
-/// Proxies take a connection for dead on which nothing comes.
+/// Proxies close connections on which nothing is sent.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(10);
 const DEFAULT_WAIT: Duration = Duration::from_secs(30);
 const MAX_WAIT_SECONDS: u64 = 60;
@@ -53,7 +53,7 @@ pub(super) struct ChangesQuery {
     limit: Option<String>,
 }
 
-/// What a reader follows.
+/// The changes that a reader follows.
 struct Followed {
     model: ModelName,
     variant: Variant,
@@ -61,33 +61,67 @@ struct Followed {
     cursor: Option<String>,
 }
 
-/// How a reader takes it.
+/// The form of the response.
 enum Form {
     Events,
     Page { wait: Duration, limit: i64 },
 }
 
-/// `GET /records/changes`: records of one model as they change, from a cursor on.
+/// Follow record changes
+///
+/// Returns the changes of one model and connection from a cursor on, either as server-sent events or one page at a
+/// time.
+///
+/// By default the response is an event stream. The data of each event is a record, and its id is the cursor of that
+/// record. The event `caught-up` says that no more changes are available at the moment; then the stream stays open.
+/// The stream ends when the host stops, the secret key is revoked or the connection is deleted.
+///
+/// With `wait` or `Accept: application/json` the response is one page: the request waits until there is a change or
+/// the time is over. Pass `next_cursor` as `cursor` in the next request. Fails with 429 `too_many_readers` when the
+/// host has reached its limit of concurrent readers (default: 1,000). Needs the scope `environment:records:read`.
 #[utoipa::path(
     get, path = "/records/changes", tag = "Records",
     params(
-        ("Connection-Id" = String, Header, description = "The connection"),
-        ("Provider-Config-Key" = String, Header, description = "The integration's unique key"),
-        ("Last-Event-ID" = Option<String>, Header, description = "The cursor of the last event that was seen; stands above `cursor`"),
-        ("model" = String, Query, description = "Name of the model"),
-        ("variant" = Option<String>, Query, description = "Sync variant; left out for the base variant"),
-        ("filter" = Option<String>, Query, description = "Any of added, updated, deleted, separated by commas"),
-        ("cursor" = Option<String>, Query, description = "Where to begin: a next_cursor or a record's own; left out, at the first record"),
-        ("wait" = Option<u64>, Query, description = "Asks for one page as JSON, for which the host waits this many seconds at most: 0 to 60"),
-        ("limit" = Option<i64>, Query, description = "Records of such a page: default 100, maximum 500"),
+        ("Connection-Id" = String, Header, description = "The connection id. With `Provider-Config-Key`, it names the connection."),
+        ("Provider-Config-Key" = String, Header, description = "The unique key of the integration."),
+        ("Last-Event-ID" = Option<String>, Header, description = "Cursor of the last event that the client received. Takes precedence over `cursor`. Browsers send it when they reconnect."),
+        ("model" = String, Query, description = "Name of the model, such as `Buyer`."),
+        ("variant" = Option<String>, Query, description = "Variant of the sync. Default: the base variant."),
+        ("filter" = Option<String>, Query, description = "Returns only records whose last change is one of these: `added`, `updated`, `deleted`. Separate several values with commas."),
+        ("cursor" = Option<String>, Query, description = "Where to begin: `next_cursor` of a page, or a record's own `cursor`. Omit it to start at the first record."),
+        ("wait" = Option<u64>, Query, description = "Requests one page as JSON, and the number of seconds to wait for it: 0 to 60. Default with `Accept: application/json`: 30."),
+        ("limit" = Option<i64>, Query, description = "Size of such a page, at least 1. Default: 100. Values above 500 are treated as 500."),
     ),
     responses(
         (
             status = 200,
-            description = "Events whose data is a record and whose id is its cursor; with `wait` or `Accept: application/json` a page, whose `next_cursor` is where to go on",
-            content((String = "text/event-stream"), (RecordsPage = "application/json")),
+            description = "A stream of events, or a page with `wait` or `Accept: application/json`",
+            content((
+                String = "text/event-stream",
+                example = json!("id: AQAAAAAAAAABAAAAAQAAAAAAAAABB25j\ndata: {\"id\":\"b-1\",\"name\":\"Ada\"}\n\n")
+            ), (
+                RecordsPage = "application/json",
+                example = json!({
+                    "records": [
+                        {
+                            "id": "b-1",
+                            "name": "Ada",
+                            "email": "ada@example.com",
+                            "_service_metadata": {
+                                "first_seen_at": "2026-03-01T09:00:00.000Z",
+                                "last_modified_at": "2026-03-02T10:00:00.000Z",
+                                "last_action": "UPDATED",
+                                "deleted_at": null,
+                                "pruned_at": null,
+                                "cursor": "AQAAAAAAAAABAAAAAQAAAAAAAAABB25j"
+                            }
+                        }
+                    ],
+                    "next_cursor": "AQAAAAAAAAABAAAAAQAAAAAAAAABB25j"
+                })
+            )),
         ),
-        (status = 429, description = "As many readers follow records on this host as may", body = ErrorBody),
+        (status = 429, description = "This host's limit of concurrent change readers is reached", body = ErrorBody),
         (status = "4XX", body = ErrorBody),
     ),
 )]
@@ -121,7 +155,7 @@ fn check(query: ChangesQuery, headers: &HeaderMap) -> Result<(Followed, Form), A
     {
         for (name, is_given) in [("wait", wait.is_some()), ("limit", limit.is_some())] {
             if is_given {
-                let message = "is for pages of JSON; leave it out, or ask with `Accept: application/json`";
+                let message = "applies to JSON pages only; remove it, or send `Accept: application/json`";
                 return Err(ApiError::query("unrecognized_keys", &[name], message));
             }
         }
@@ -144,13 +178,13 @@ fn parse_wait(text: &str) -> Result<Duration, ApiError> {
         Ok(seconds) if seconds <= MAX_WAIT_SECONDS => Ok(Duration::from_secs(seconds)),
         _ => {
             let message =
-                format!("is `{text}`; it must be a whole number of seconds from 0 to {MAX_WAIT_SECONDS}");
+                format!("must be a whole number of seconds from 0 to {MAX_WAIT_SECONDS} (got `{text}`)");
             Err(ApiError::query("invalid_value", &["wait"], message))
         }
     }
 }
 
-/// One page, as soon as there is something on it or the wait is over.
+/// Returns one page as soon as it has a record, or when the wait is over.
 async fn page(mut reader: Reader, wait: Duration, limit: i64) -> Result<Response, ApiError> {
     let next = reader.next(limit, Instant::now() + wait).await?;
     let mut writer = PageWriter::new(&reader.app.record_metadata_key);
@@ -162,21 +196,22 @@ async fn page(mut reader: Reader, wait: Duration, limit: i64) -> Result<Response
     Ok(writer.finish(reader.stream.map(|stream| (stream, reader.after))))
 }
 
-/// Events until the host stops, the key is revoked or the connection deleted: whoever connects again is told why.
+/// An event stream. It ends when the host stops, the key is revoked or the connection is deleted; a client that
+/// reconnects gets an error that names the reason.
 struct Events {
     reader: Reader,
     pending: VecDeque<Event>,
-    /// The place that the last event with an id told of.
-    told: i64,
+    /// Position of the last event that was sent with an id.
+    sent: i64,
     is_caught_up: bool,
-    /// Of such a length as they had last, so many are read next.
+    /// Number of records of the next read, computed from the size of the previous records.
     records_at_once: i64,
 }
 
 impl Events {
     fn of(reader: Reader) -> impl Stream<Item = Result<Event, Infallible>> + Send {
         let events = Self {
-            told: reader.after,
+            sent: reader.after,
             reader,
             pending: VecDeque::new(),
             is_caught_up: false,
@@ -190,15 +225,15 @@ impl Events {
             if let Some(event) = self.pending.pop_front() {
                 return Some(event);
             }
-            // The first look that finds nothing is told at once.
-            let patience = if self.is_caught_up { HEARTBEAT_EVERY } else { Duration::ZERO };
-            match self.reader.next(self.records_at_once, Instant::now() + patience).await {
+            // The first read that finds nothing is reported at once.
+            let max_wait = if self.is_caught_up { HEARTBEAT_EVERY } else { Duration::ZERO };
+            match self.reader.next(self.records_at_once, Instant::now() + max_wait).await {
                 Ok(Next::Records(stream, records)) => self.take(stream, &records),
                 Ok(Next::Nothing) => return Some(self.quiet_event()),
                 Ok(Next::Stopped) => return None,
                 Err(error) => {
-                    // What is our fault is logged there; nobody is left to hear it.
-                    let _told = error.into_client_error();
+                    // Logs internal errors. The stream has begun, so the client cannot get an error response.
+                    let _logged = error.into_client_error();
                     return None;
                 }
             }
@@ -211,25 +246,26 @@ impl Events {
         for record in records {
             let mut data = Vec::with_capacity(1 << 10);
             json.write(stream, record, &mut data);
-            // Between tokens, the only place where JSON has them, a space says the same, and a record stays on a line.
+            // JSON contains line breaks only between tokens, where a space is equivalent. The data must be a single line.
             data.iter_mut().filter(|byte| matches!(**byte, b'\r' | b'\n')).for_each(|byte| *byte = b' ');
             let data = String::from_utf8(data).expect("payloads are text, and so is what is added");
             bytes += data.len();
             let id = cursor::to_text(stream, record.position);
             self.pending.push_back(Event::default().id(id).data(data));
-            self.told = record.position;
+            self.sent = record.position;
         }
         let fitting = BYTES_AT_ONCE * records.len() / bytes.max(1);
         self.records_at_once = i64::try_from(fitting).unwrap_or(MAX_RECORDS).clamp(1, MAX_RECORDS);
     }
 
-    /// Says that nothing is left; again when a filter has hidden what came since, so that it need not be read again.
+    /// Returns the event for a read without records: `caught-up` the first time, and again when the position moved
+    /// past records that the filter hides, so that a reconnecting client skips them. Otherwise a comment.
     fn quiet_event(&mut self) -> Event {
-        if self.is_caught_up && self.told == self.reader.after {
-            return Event::default().comment("nothing new");
+        if self.is_caught_up && self.sent == self.reader.after {
+            return Event::default().comment("no changes");
         }
         self.is_caught_up = true;
-        self.told = self.reader.after;
+        self.sent = self.reader.after;
         let cursor = self.reader.stream.map(|stream| cursor::to_text(stream, self.reader.after));
         let event = Event::default().event("caught-up").data(json!({ "cursor": cursor }).to_string());
         match cursor {
@@ -239,26 +275,26 @@ impl Events {
     }
 }
 
-/// What a look has found.
+/// The result of waiting for changes.
 enum Next {
     Records(StreamKey, Vec<StoredRecord>),
-    /// Nothing, for as long as there was patience.
+    /// No records until the deadline.
     Nothing,
-    /// The host stops.
+    /// The host is stopping.
     Stopped,
 }
 
-/// A place in a stream, and who reads there.
+/// A position in a stream, with the client that reads it.
 struct Reader {
     app: App,
     client: Arc<Client>,
     target: ConnectionHeaders,
     connection: Arc<ConnectionRoute>,
     followed: Followed,
-    /// None until something was saved.
+    /// `None` until the first record is saved.
     stream: Option<StreamKey>,
     after: i64,
-    ear: FollowedConnection,
+    changes: FollowedConnection,
     revocations: watch::Receiver<()>,
 }
 
@@ -271,14 +307,14 @@ impl Reader {
     ) -> Result<Self, ApiError> {
         let connection = app.find_connection(&client, &target).await?;
         let revocations = app.authenticator.subscribe();
-        // What is written from here on wakes it; what was written before is found by its first look.
-        let ear = app.record_changes.follow(connection.pk).ok_or(ApiError::TooManyReaders)?;
+        // Subscribed before the first read, so that no change between the two is missed.
+        let changes = app.record_changes.follow(connection.pk).ok_or(ApiError::TooManyReaders)?;
         let stream = app.records.find_stream(&connection, &followed.model, &followed.variant).await?;
         let after = cursor::start(followed.cursor.as_deref(), stream).map_err(RecordsError::Cursor)?;
-        Ok(Self { app, client, target, connection, followed, stream, after, ear, revocations })
+        Ok(Self { app, client, target, connection, followed, stream, after, changes, revocations })
     }
 
-    /// The next records, at the latest by `until`, but not without having looked.
+    /// Waits for the next records until the deadline `until`. Reads at least once.
     async fn next(&mut self, limit: i64, until: Instant) -> Result<Next, ApiError> {
         loop {
             self.check_again().await?;
@@ -291,21 +327,21 @@ impl Reader {
             tokio::select! {
                 () = self.app.stopping.cancelled() => return Ok(Next::Stopped),
                 () = tokio::time::sleep_until(until) => return Ok(Next::Nothing),
-                () = self.ear.woken() => {}
-                // The sender is there for as long as the host.
+                () = self.changes.woken() => {}
+                // The sender lives as long as the host, so this never fails.
                 _ = self.revocations.changed() => {}
             }
         }
     }
 
-    /// Whether the key still is one, and the connection still there.
+    /// Fails if the key was revoked or the connection deleted.
     async fn check_again(&mut self) -> Result<(), ApiError> {
         self.client = self.app.authenticator.authenticate_again(&self.client).await?;
         let connection = self.app.find_connection(&self.client, &self.target).await?;
         if connection.pk == self.connection.pk {
             return Ok(());
         }
-        // Another one has its name now, of which the reader's cursors say nothing.
+        // The connection was deleted and created again. The cursors of this reader are not valid for the new one.
         let (integration, connection) = (self.target.integration.clone(), self.target.connection.clone());
         Err(LookupError::UnknownConnection { integration, connection }.into())
     }
@@ -318,7 +354,8 @@ impl Reader {
         Ok(self.stream)
     }
 
-    /// The next records, and the place behind them: where nothing is left, behind what the filter hides as well.
+    /// Reads the next records and advances the position. When no records remain, the position also moves past those
+    /// that the filter hides.
     async fn read(&mut self, stream: StreamKey, limit: i64) -> Result<Vec<StoredRecord>, ApiError> {
         let environment = self.client.environment.pk;
         let actions = self.followed.actions;

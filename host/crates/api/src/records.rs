@@ -1,4 +1,4 @@
-//! `/records`: what syncs have saved, for readers that follow a cursor.
+//! `/records`: reads saved records by cursor, and prunes their payloads.
 
 pub mod writer;
 
@@ -19,7 +19,7 @@ use syncline_engine::{self as engine, ActionSet, RecordQuery};
 use syncline_types::ids::{ModelName, Variant};
 
 pub(super) const DEFAULT_LIMIT: i64 = 100;
-/// A larger limit is served as this one: the cursor keeps paging correct.
+/// A larger limit is lowered to this value instead of rejected: the cursor keeps paging correct.
 pub(super) const MAX_LIMIT: i64 = 500;
 const MAX_IDS: usize = 100;
 const MAX_CURSOR_BYTES: usize = 1000;
@@ -30,7 +30,7 @@ pub(super) struct ListQuery {
     model: String,
     variant: Option<String>,
     modified_after: Option<String>,
-    /// The older name of `modified_after`.
+    /// Older name of `modified_after`.
     delta: Option<String>,
     limit: Option<String>,
     filter: Option<String>,
@@ -39,48 +39,90 @@ pub(super) struct ListQuery {
     ids: OneOrMany,
 }
 
-/// A page of records, in the order of their modification.
+/// A page of records, ordered by their last change.
 #[derive(Serialize, ToSchema)]
 pub(super) struct RecordsPage {
-    /// Each has the fields of its model, and the metadata.
+    /// The records. Each has the fields of its model and its metadata.
     records: Vec<RecordBody>,
-    /// Where the next page begins; null if there is none.
+    /// Cursor of the next page, or `null` if there are no more records.
     next_cursor: Option<String>,
 }
 
+/// A record: the fields of its model, exactly as the sync saved them, and its metadata.
 #[derive(Serialize, ToSchema)]
 pub(super) struct RecordBody {
+    /// Id of the record, unique within its model, connection and variant. 1 to 255 bytes.
     id: String,
+    /// Metadata of the record.
     #[serde(rename = "_service_metadata")]
     metadata: RecordMetadata,
 }
 
+/// Metadata of a record. All times are UTC with milliseconds.
 #[derive(Serialize, ToSchema)]
 struct RecordMetadata {
+    /// When the record was first saved. A deleted record that returns keeps this time.
     first_seen_at: DateTime<Utc>,
+    /// When the record last changed.
     last_modified_at: DateTime<Utc>,
-    /// `ADDED`, `UPDATED` or `DELETED`.
+    /// The last change: `ADDED`, `UPDATED` or `DELETED`.
     last_action: String,
+    /// When the record was deleted, or `null`.
     deleted_at: Option<DateTime<Utc>>,
+    /// When the payload was emptied, or `null`. A pruned record has only its `id` and metadata.
     pruned_at: Option<DateTime<Utc>>,
+    /// Position of the record. Reading with this cursor returns all records after it.
     cursor: String,
 }
 
-/// `GET /records`: the records of one model, after a cursor.
+/// List records
+///
+/// Returns the records of one model and connection, ordered by their last change, oldest first. Pass `next_cursor` of
+/// each page as `cursor` to get the next page; `null` means that there are no more records at the moment.
+///
+/// A record has the fields that the sync saved, and a member with its metadata. The name of that member is
+/// `_service_metadata` unless the operator has configured another one. Deleted records stay in the list as tombstones
+/// with `last_action` `DELETED`.
+///
+/// Fails with 404 `unknown_model` if no deployed function declares the model and no record of it is stored. Needs the
+/// scope `environment:records:read`.
 #[utoipa::path(
     get, path = "/records", tag = "Records",
     params(
-        ("Connection-Id" = String, Header, description = "The connection"),
-        ("Provider-Config-Key" = String, Header, description = "The integration's unique key"),
-        ("model" = String, Query, description = "Name of the model"),
-        ("variant" = Option<String>, Query, description = "Sync variant; left out for the base variant"),
-        ("modified_after" = Option<String>, Query, description = "Only records modified at this time (RFC 3339) or later"),
-        ("limit" = Option<i64>, Query, description = "Default 100, maximum 500"),
-        ("filter" = Option<String>, Query, description = "Any of added, updated, deleted, separated by commas"),
-        ("cursor" = Option<String>, Query, description = "The next_cursor of the page before, or a record's own cursor"),
-        ("ids" = Option<Vec<String>>, Query, description = "Only these records; repeatable, at most 100"),
+        ("Connection-Id" = String, Header, description = "The connection id. With `Provider-Config-Key`, it names the connection."),
+        ("Provider-Config-Key" = String, Header, description = "The unique key of the integration."),
+        ("model" = String, Query, description = "Name of the model, such as `Buyer`."),
+        ("variant" = Option<String>, Query, description = "Variant of the sync. Default: the base variant."),
+        ("modified_after" = Option<String>, Query, description = "Returns only records that were modified at this time or later. RFC 3339, such as `2026-03-01T09:00:00Z`."),
+        ("limit" = Option<i64>, Query, description = "Page size, at least 1. Default: 100. Values above 500 are treated as 500."),
+        ("filter" = Option<String>, Query, description = "Returns only records whose last change is one of these: `added`, `updated`, `deleted`. Separate several values with commas."),
+        ("cursor" = Option<String>, Query, description = "`next_cursor` of the previous page, or a record's own `cursor`. Omit it to start at the first record."),
+        ("ids" = Option<Vec<String>>, Query, description = "Returns only the records with these ids, at most 100. Repeat the parameter for several ids: `ids=a&ids=b`."),
     ),
-    responses((status = 200, body = RecordsPage), (status = "4XX", body = ErrorBody)),
+    responses(
+        (
+            status = 200, description = "A page of records",
+            body = RecordsPage,
+            example = json!({
+                "records": [
+                    {
+                        "id": "b-1",
+                        "name": "Ada",
+                        "email": "ada@example.com",
+                        "_service_metadata": {
+                            "first_seen_at": "2026-03-01T09:00:00.000Z",
+                            "last_modified_at": "2026-03-02T10:00:00.000Z",
+                            "last_action": "UPDATED",
+                            "deleted_at": null,
+                            "pruned_at": null,
+                            "cursor": "AQAAAAAAAAABAAAAAQAAAAAAAAABB25j"
+                        }
+                    }
+                ],
+                "next_cursor": "AQAAAAAAAAABAAAAAQAAAAAAAAABB25j"
+            }),
+        ),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub(super) async fn list_records(
     State(app): State<App>,
@@ -100,32 +142,52 @@ pub(super) async fn list_records(
     Ok(writer.finish(next))
 }
 
+/// The records to prune.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PruneRequest {
+    /// Name of the model.
     model: String,
+    /// Variant of the sync. Default: the base variant.
     variant: Option<String>,
-    /// A record's cursor: everything up to and including it is pruned.
+    /// A record's `cursor`. This record and all records before it are pruned.
     until_cursor: String,
-    /// How many records at most; left out, all of them.
+    /// Maximum number of records to prune in this request, at least 1. Default: all up to the cursor.
     limit: Option<i64>,
 }
 
+/// The result of pruning.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct PruneResponse {
+    /// Number of records whose payload was emptied by this request.
     count: u64,
-    /// Whether to call again with the same cursor.
+    /// Whether more records remain. If true, repeat the request with the same cursor.
     has_more: bool,
 }
 
-/// `PATCH /records/prune`: empties payloads up to a cursor, keeps their metadata.
+/// Prune records
+///
+/// Empties the payloads of all records up to and including a cursor. The ids, metadata and cursors of the records
+/// stay, so readers do not lose their position.
+///
+/// Returns the number of pruned records. If `has_more` is true, send the same request again. Pruning does not change
+/// anything at the provider; the next change or a full sync restores the payload. Needs the scope
+/// `environment:records:write`.
 #[utoipa::path(
-    patch, path = "/records/prune", tag = "Records", request_body = PruneRequest,
+    patch, path = "/records/prune", tag = "Records",
+    request_body(content = PruneRequest,
+        example = json!({"model": "Buyer", "until_cursor": "AQAAAAAAAAABAAAAAQAAAAAAAAABB25j", "limit": 1000})),
     params(
-        ("Connection-Id" = String, Header, description = "The connection"),
-        ("Provider-Config-Key" = String, Header, description = "The integration's unique key"),
+        ("Connection-Id" = String, Header, description = "The connection id. With `Provider-Config-Key`, it names the connection."),
+        ("Provider-Config-Key" = String, Header, description = "The unique key of the integration."),
     ),
-    responses((status = 200, body = PruneResponse), (status = "4XX", body = ErrorBody)),
+    responses(
+        (
+            status = 200, description = "The number of pruned records",
+            body = PruneResponse,
+            example = json!({"count": 120, "has_more": false}),
+        ),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub(super) async fn prune_records(
     State(app): State<App>,
@@ -140,22 +202,22 @@ pub(super) async fn prune_records(
     }
     let connection = app.find_connection(&client, &target).await?;
     let PruneRequest { until_cursor, limit, .. } = request;
-    let wanted = engine::PruneRequest { model, variant, until_cursor, limit };
-    let pruned = app.records.prune(&connection, &wanted).await?;
+    let prune = engine::PruneRequest { model, variant, until_cursor, limit };
+    let pruned = app.records.prune(&connection, &prune).await?;
     Ok(Json(PruneResponse { count: pruned.count, has_more: pruned.has_more }))
 }
 
 fn check(query: ListQuery) -> Result<RecordQuery, ApiError> {
     let (model, variant) = check_names(&query.model, query.variant.as_deref(), ApiError::query)?;
-    let since =
+    let modified_after =
         query.delta.map(|text| ("delta", text)).or(query.modified_after.map(|text| ("modified_after", text)));
-    let modified_since = since.map(|(name, text)| parse_time(name, &text)).transpose()?;
+    let modified_since = modified_after.map(|(name, text)| parse_time(name, &text)).transpose()?;
     let limit = query.limit.as_deref().map(parse_limit).transpose()?.unwrap_or(DEFAULT_LIMIT).min(MAX_LIMIT);
     let actions = query.filter.as_deref().map(parse_filter).transpose()?.unwrap_or_default();
     check_cursor_text(query.cursor.as_deref())?;
     let ids = query.ids.into_vec();
     if ids.len() > MAX_IDS {
-        let message = format!("at most {MAX_IDS} ids can be asked for at once");
+        let message = format!("at most {MAX_IDS} ids are allowed in one request");
         return Err(ApiError::query("too_big", &["ids"], message));
     }
     Ok(RecordQuery { model, variant, cursor: query.cursor, modified_since, actions, ids, limit })
@@ -181,10 +243,10 @@ pub(super) fn check_names(
 }
 
 fn parse_time(name: &str, text: &str) -> Result<DateTime<Utc>, ApiError> {
-    // A `+` that a client did not escape arrives as a space.
+    // A `+` that the client did not percent-encode arrives as a space.
     let text = text.replace(' ', "+");
     DateTime::parse_from_rfc3339(&text).map(|time| time.to_utc()).map_err(|_| {
-        let message = format!("is `{text}`; it must be a time such as 2026-03-01T09:00:00Z");
+        let message = format!("must be an RFC 3339 time such as 2026-03-01T09:00:00Z (got `{text}`)");
         ApiError::query("invalid_format", &[name], message)
     })
 }
@@ -196,7 +258,7 @@ pub(super) fn parse_limit(text: &str) -> Result<i64, ApiError> {
         Err(_) => Err(ApiError::query(
             "invalid_type",
             &["limit"],
-            format!("is `{text}`; it must be a whole number from 1 to 500"),
+            format!("must be a whole number from 1 to 500 (got `{text}`)"),
         )),
     }
 }
@@ -210,7 +272,7 @@ pub(super) fn parse_filter(text: &str) -> Result<ActionSet, ApiError> {
             "deleted" => actions.deleted = true,
             _ => {
                 let message = format!(
-                    "has `{word}`; it must be any of added, updated and deleted, separated by commas"
+                    "must contain only `added`, `updated` and `deleted`, separated by commas (got `{word}`)"
                 );
                 return Err(ApiError::query("invalid_value", &["filter"], message));
             }
@@ -219,7 +281,7 @@ pub(super) fn parse_filter(text: &str) -> Result<ActionSet, ApiError> {
     Ok(actions)
 }
 
-/// What no stream's cursor can be is refused whether there is a stream or not.
+/// Rejects texts that cannot be a cursor, even if the stream does not exist yet.
 pub(super) fn check_cursor_text(text: Option<&str>) -> Result<(), ApiError> {
     if text.is_some_and(|cursor| cursor.is_empty() || cursor.len() > MAX_CURSOR_BYTES) {
         return Err(ApiError::Cursor { problem: "is empty or too long" });

@@ -13,25 +13,53 @@ use super::extract::{ApiJson, ApiPath, EnvironmentAuth, NoQuery};
 use syncline_auth::rights;
 use syncline_types::ids::{FunctionName, InvalidName, Variant};
 
+/// The connection of a variant.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct VariantRequest {
+    /// The unique key of the integration.
     provider_config_key: String,
+    /// The connection id.
     connection_id: String,
 }
 
+/// A variant of a sync.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct VariantResponse {
+    /// Id of the schedule.
     id: Uuid,
+    /// Name of the sync.
     name: String,
+    /// Name of the variant.
     variant: String,
 }
 
-/// `POST /sync/{name}/variant/{variant}`: makes a variant, with its own schedule, records and checkpoint.
+/// Create a sync variant
+///
+/// Creates a further instance of a sync for one connection, with its own schedule, checkpoint and records. Read its
+/// records with the parameter `variant`.
+///
+/// A sync can have at most 100 variants per connection. Fails with 409 `sync_variant_already_exists` if the variant
+/// exists. Needs the scope `environment:syncs:variant:create`.
 #[utoipa::path(
-    post, path = "/sync/{name}/variant/{variant}", tag = "Sync variants", request_body = VariantRequest,
-    params(("name" = String, Path, description = "The sync"), ("variant" = String, Path, description = "Not `base`")),
-    responses((status = 200, body = VariantResponse), (status = "4XX", body = ErrorBody)),
+    post, path = "/sync/{name}/variant/{variant}", tag = "Sync variants",
+    request_body(content = VariantRequest,
+        example = json!({"provider_config_key": "shop", "connection_id": "user-1"})),
+    params(
+        ("name" = String, Path, description = "Name of the sync."),
+        ("variant" = String, Path, description = "Name of the variant. `base` is reserved for the default variant."),
+    ),
+    responses(
+        (
+            status = 200, description = "The variant was created",
+            body = VariantResponse,
+            example = json!({
+                "id": "01978a3e-3333-7c21-9d4e-2b6a1f0c8e11",
+                "name": "buyers",
+                "variant": "europe"
+            }),
+        ),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub(super) async fn create_variant(
     State(app): State<App>,
@@ -47,11 +75,21 @@ pub(super) async fn create_variant(
     Ok(Json(VariantResponse { id, name: sync.to_string(), variant: variant.to_string() }))
 }
 
-/// `DELETE /sync/{name}/variant/{variant}`: removes a variant with all of its records.
+/// Delete a sync variant
+///
+/// Deletes a variant of a sync with its schedule, checkpoint and all of its records. This also works for a sync that
+/// is no longer deployed. Needs the scope `environment:syncs:variant:delete`.
 #[utoipa::path(
-    delete, path = "/sync/{name}/variant/{variant}", tag = "Sync variants", request_body = VariantRequest,
-    params(("name" = String, Path, description = "The sync"), ("variant" = String, Path, description = "Not `base`")),
-    responses((status = 200, description = "Nothing"), (status = "4XX", body = ErrorBody)),
+    delete, path = "/sync/{name}/variant/{variant}", tag = "Sync variants",
+    request_body(content = VariantRequest,
+        example = json!({"provider_config_key": "shop", "connection_id": "user-1"})),
+    params(
+        ("name" = String, Path, description = "Name of the sync."),
+        ("variant" = String, Path, description = "Name of the variant. `base` is reserved for the default variant."),
+    ),
+    responses(
+        (status = 200, description = "The variant was deleted. The response has no body."),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub(super) async fn delete_variant(
     State(app): State<App>,
@@ -62,7 +100,7 @@ pub(super) async fn delete_variant(
 ) -> Result<StatusCode, ApiError> {
     let (name, variant) = parse_path(&name, &variant)?;
     let (integration, connection) = (&request.provider_config_key, &request.connection_id);
-    // Also of a sync that is not deployed any more.
+    // Not checked against the deployed syncs: variants of a removed sync can be deleted, too.
     let (connection, name) = app.find_sync_name(&client, integration, connection, name.as_str()).await?;
     app.syncs.delete_variant(&connection, &name, &variant).await?;
     Ok(StatusCode::OK)

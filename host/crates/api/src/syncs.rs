@@ -1,4 +1,4 @@
-//! `/sync/…`: triggers, pauses and shows schedules.
+//! `/sync/…`: triggers, starts and pauses syncs, and returns their status.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -28,8 +28,8 @@ use syncline_types::ids::{ConnectionId, FunctionName, IntegrationKey, InvalidNam
 
 const MAX_SYNCS: usize = 256;
 
-/// `name`, `name::variant`, or both apart.
-// It is read by hand: of what is neither, serde would say no more than that.
+/// A sync: its name, `name::variant`, or an object with `name` and `variant`.
+// Deserialized by hand, because serde's message for an untagged enum does not say what is allowed.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(untagged)]
 pub(super) enum SyncReference {
@@ -37,40 +37,48 @@ pub(super) enum SyncReference {
     Variant(NamedVariant),
 }
 
+/// A sync and its variant.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NamedVariant {
+    /// Name of the sync.
     name: String,
+    /// Name of the variant; `base` is the default variant.
     variant: String,
 }
 
+/// The syncs to run.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TriggerRequest {
-    /// May come in the header `Provider-Config-Key` instead.
+    /// The unique key of the integration. Can be sent as the header `Provider-Config-Key` instead.
     provider_config_key: Option<String>,
-    /// Left out: every connection of the integration. May come in the header `Connection-Id` instead.
+    /// The connection id. Can be sent as the header `Connection-Id` instead. Default: all connections of the
+    /// integration.
     connection_id: Option<String>,
-    /// Empty: every sync.
+    /// The syncs, at most 256. An empty list selects all syncs.
     syncs: Vec<SyncReference>,
+    /// What to reset before the run.
     opts: Option<TriggerOpts>,
-    /// The older form of `opts`.
+    /// Older form of `opts`. Cannot be combined with it.
     sync_mode: Option<SyncMode>,
-    /// The oldest form of `opts`.
+    /// Oldest form of `opts`; `true` means `reset`. Cannot be combined with `opts`.
     full_resync: Option<bool>,
 }
 
+/// What to reset before a run.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TriggerOpts {
-    /// Clear the checkpoint and fetch everything again.
+    /// Clears the checkpoint, so that the run fetches everything again. Default: `false`.
     #[serde(default)]
     reset: bool,
-    /// With `reset`: clear the records too.
+    /// With `reset`, also deletes the stored records. Default: `false`.
     #[serde(default, rename = "emptyCache")]
     empty_cache: bool,
 }
 
+/// Older form of `opts`.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum SyncMode {
@@ -79,20 +87,38 @@ pub(super) enum SyncMode {
     FullRefreshAndClearCache,
 }
 
+/// The syncs to start or pause.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SyncControlRequest {
+    /// The unique key of the integration.
     provider_config_key: String,
-    /// Left out: every connection of the integration.
+    /// The connection id. Default: all connections of the integration.
     connection_id: Option<String>,
-    /// Empty: every sync.
+    /// The syncs, at most 256. An empty list selects all syncs.
     syncs: Vec<SyncReference>,
 }
 
-/// `POST /sync/trigger`: one run at once.
+/// Trigger syncs
+///
+/// Starts one run of each selected sync immediately. Schedules do not change, and paused syncs stay paused. A run that
+/// is in progress completes first.
+///
+/// With `opts.reset` the run clears the checkpoint and fetches everything again. With `opts.emptyCache` it also
+/// deletes the stored records. The integration and the connection can be named in the body, or in the headers
+/// `Provider-Config-Key` and `Connection-Id`. Needs the scope `environment:syncs:execute`.
 #[utoipa::path(
-    post, path = "/sync/trigger", tag = "Syncs", request_body = TriggerRequest,
-    responses((status = 200, description = "Nothing"), (status = "4XX", body = ErrorBody)),
+    post, path = "/sync/trigger", tag = "Syncs",
+    request_body(content = TriggerRequest,
+        example = json!({
+            "provider_config_key": "shop",
+            "connection_id": "user-1",
+            "syncs": ["buyers"],
+            "opts": {"reset": true, "emptyCache": false}
+        })),
+    responses(
+        (status = 200, description = "The runs are requested. The response has no body."),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub(super) async fn trigger_syncs(
     State(app): State<App>,
@@ -107,7 +133,7 @@ pub(super) async fn trigger_syncs(
             .ok_or_else(|| ApiError::body("invalid_type", &["provider_config_key"], "is required"))?
             .to_string(),
     };
-    // Without a connection every one is meant, so what cannot be read must not pass for none.
+    // No connection means all connections, so an invalid header must not count as absent.
     let connection = match request.connection_id {
         Some(id) => Some(id),
         None => optional_header::<ConnectionId>(&headers, "connection-id")?.map(|id| id.to_string()),
@@ -116,7 +142,7 @@ pub(super) async fn trigger_syncs(
         (Some(opts), None, None) => TriggerOptions { reset: opts.reset, empty_cache: opts.empty_cache },
         (Some(_), _, _) => {
             let message =
-                "`opts` cannot stand beside `sync_mode` or `full_resync`, which are older forms of it";
+                "`opts` cannot be combined with `sync_mode` or `full_resync`, which are older forms of it";
             return Err(ApiError::body("custom", &["opts"], message));
         }
         (None, Some(SyncMode::Incremental), _) => TriggerOptions::default(),
@@ -131,10 +157,17 @@ pub(super) async fn trigger_syncs(
     Ok(StatusCode::OK)
 }
 
-/// `POST /sync/start`: starts what is paused, with a run at once.
+/// Start syncs
+///
+/// Resumes the schedules of paused syncs. Each starts a run immediately and then continues at its frequency. Syncs
+/// that are not paused are not affected. Needs the scope `environment:syncs:execute`.
 #[utoipa::path(
-    post, path = "/sync/start", tag = "Syncs", request_body = SyncControlRequest,
-    responses((status = 200, description = "Nothing"), (status = "4XX", body = ErrorBody)),
+    post, path = "/sync/start", tag = "Syncs",
+    request_body(content = SyncControlRequest,
+        example = json!({"provider_config_key": "shop", "connection_id": "user-1", "syncs": ["buyers"]})),
+    responses(
+        (status = 200, description = "The syncs are started. The response has no body."),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub(super) async fn start_syncs(
     State(app): State<App>,
@@ -148,10 +181,17 @@ pub(super) async fn start_syncs(
     Ok(StatusCode::OK)
 }
 
-/// `POST /sync/pause`: pauses; a run in progress completes.
+/// Pause syncs
+///
+/// Pauses the schedules of syncs. A run in progress completes; no further run starts until the syncs are started
+/// again. Needs the scope `environment:syncs:execute`.
 #[utoipa::path(
-    post, path = "/sync/pause", tag = "Syncs", request_body = SyncControlRequest,
-    responses((status = 200, description = "Nothing"), (status = "4XX", body = ErrorBody)),
+    post, path = "/sync/pause", tag = "Syncs",
+    request_body(content = SyncControlRequest,
+        example = json!({"provider_config_key": "shop", "connection_id": "user-1", "syncs": ["buyers"]})),
+    responses(
+        (status = 200, description = "The syncs are paused. The response has no body."),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub(super) async fn pause_syncs(
     State(app): State<App>,
@@ -173,88 +213,152 @@ pub(super) struct StatusQuery {
     connection_id: Option<String>,
 }
 
+/// The status of the selected syncs.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct StatusResponse {
+    /// One entry for each sync, connection and variant.
     syncs: Vec<SyncStatus>,
 }
 
-/// Where one sync of one connection stands.
+/// The status of one sync of one connection.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct SyncStatus {
+    /// Id of the schedule.
     id: Uuid,
+    /// The connection id.
     connection_id: String,
+    /// Name of the sync.
     name: String,
+    /// Name of the variant; `base` is the default variant.
     variant: String,
-    /// `INITIAL` until a run has succeeded.
+    /// `INITIAL` until a run has succeeded, then `INCREMENTAL`.
     r#type: &'static str,
     /// `RUNNING`, `PAUSED`, `SUCCESS`, `ERROR` or `STOPPED`.
     status: &'static str,
+    /// The active frequency, such as `every 1 hour`.
     frequency: Option<String>,
+    /// When the latest run finished. Absent while a run is in progress.
     #[serde(rename = "finishedAt", skip_serializing_if = "Option::is_none")]
     finished_at: Option<String>,
+    /// When the next run is due, or `null` if none is scheduled.
     #[serde(rename = "nextScheduledSyncAt")]
     next_scheduled_sync_at: Option<String>,
+    /// Counts of the latest run by model: `added`, `updated` and `deleted`.
     #[serde(rename = "latestResult", skip_serializing_if = "Option::is_none")]
     latest_result: Option<serde_json::Value>,
+    /// `RUNNING`, `SUCCESS` or `STOPPED`. Absent before the first run.
     #[serde(rename = "latestExecutionStatus", skip_serializing_if = "Option::is_none")]
     latest_execution_status: Option<&'static str>,
+    /// Number of stored records by model, without deleted ones.
     #[serde(rename = "recordCount")]
     record_count: BTreeMap<String, i64>,
+    /// The checkpoint that the function set, or `null`.
     #[schema(value_type = Option<Object>)]
     checkpoint: Option<Box<RawValue>>,
 }
 
-/// `GET /sync/status`: where syncs stand.
+/// Get the status of syncs
+///
+/// Returns the schedule, the latest result and the record counts of each selected sync. Needs the scope
+/// `environment:syncs:read`.
 #[utoipa::path(
     get, path = "/sync/status", tag = "Syncs",
     params(
-        ("provider_config_key" = String, Query, description = "The integration's unique key"),
-        ("syncs" = String, Query, description = "Names separated by commas, `name::variant` for a variant, or *"),
-        ("connection_id" = Option<String>, Query, description = "Left out: every connection of the integration"),
+        ("provider_config_key" = String, Query, description = "The unique key of the integration."),
+        ("syncs" = String, Query, description = "Names of syncs, separated by commas; `name::variant` for a variant. `*` selects all."),
+        ("connection_id" = Option<String>, Query, description = "The connection id. Default: all connections of the integration."),
     ),
-    responses((status = 200, body = StatusResponse), (status = "4XX", body = ErrorBody)),
+    responses(
+        (
+            status = 200, description = "The status of each sync",
+            body = StatusResponse,
+            example = json!({
+                "syncs": [
+                    {
+                        "id": "01978a3e-2222-7c21-9d4e-2b6a1f0c8e11",
+                        "connection_id": "user-1",
+                        "name": "buyers",
+                        "variant": "base",
+                        "type": "INCREMENTAL",
+                        "status": "SUCCESS",
+                        "frequency": "every 1 hour",
+                        "finishedAt": "2026-03-01T09:00:04.000Z",
+                        "nextScheduledSyncAt": "2026-03-01T10:00:00.000Z",
+                        "latestResult": {"Buyer": {"added": 2, "updated": 1, "deleted": 0}},
+                        "latestExecutionStatus": "SUCCESS",
+                        "recordCount": {"Buyer": 120},
+                        "checkpoint": {"cursor": "2026-03-01T09:00:00Z"}
+                    }
+                ]
+            }),
+        ),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub(super) async fn sync_status(
     State(app): State<App>,
     client: EnvironmentAuth<rights::SyncsRead>,
     ApiQuery(query): ApiQuery<StatusQuery>,
 ) -> Result<Json<StatusResponse>, ApiError> {
-    let wanted = match query.syncs.trim() {
+    let references = match query.syncs.trim() {
         "*" => Vec::new(),
         "" => {
-            return Err(ApiError::query("too_small", &["syncs"], "must be names separated by commas, or *"));
+            return Err(ApiError::query("too_small", &["syncs"], "must be names of syncs separated by commas, or `*`"));
         }
         list => list.split(',').map(|name| SyncReference::Name(name.trim().to_owned())).collect(),
     };
     let connection = query.connection_id.as_deref();
-    let selection = select(&query.provider_config_key, connection, &wanted, ApiError::query)?;
+    let selection = select(&query.provider_config_key, connection, &references, ApiError::query)?;
     let statuses = app.syncs.status(client.environment.pk, &selection).await?;
     Ok(Json(StatusResponse { syncs: statuses.into_iter().map(SyncStatus::from).collect() }))
 }
 
+/// The new frequency of a sync of one connection.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FrequencyRequest {
+    /// The unique key of the integration.
     provider_config_key: String,
+    /// The connection id.
     connection_id: String,
+    /// Name of the sync.
     sync_name: String,
-    /// The base variant unless given.
+    /// Name of the variant. Default: the base variant.
     sync_variant: Option<String>,
-    /// Such as `every 10 minutes` or cron; null for the default of the sync configuration file.
+    /// An interval such as `every 10 minutes`, or a cron expression. `null` restores the frequency of `syncline.toml`.
     #[serde(deserialize_with = "Option::deserialize")]
     frequency: Option<String>,
 }
 
+/// The frequency after the change.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct FrequencyResponse {
-    /// What is active now.
+    /// The active frequency.
     frequency: String,
 }
 
-/// `PUT /sync/update-connection-frequency`: overrides how often a sync of one connection runs.
+/// Override the frequency of a sync
+///
+/// Overrides how often a sync runs for one connection. Send `null` as `frequency` to return to the frequency in
+/// `syncline.toml`.
+///
+/// The interval must be between 30 seconds (or the minimum that the operator has set) and 31 days. Needs the scope
+/// `environment:syncs:update`.
 #[utoipa::path(
-    put, path = "/sync/update-connection-frequency", tag = "Syncs", request_body = FrequencyRequest,
-    responses((status = 200, body = FrequencyResponse), (status = "4XX", body = ErrorBody)),
+    put, path = "/sync/update-connection-frequency", tag = "Syncs",
+    request_body(content = FrequencyRequest,
+        example = json!({
+            "provider_config_key": "shop",
+            "connection_id": "user-1",
+            "sync_name": "buyers",
+            "frequency": "every 10 minutes"
+        })),
+    responses(
+        (
+            status = 200, description = "The active frequency",
+            body = FrequencyResponse,
+            example = json!({"frequency": "every 10 minutes"}),
+        ),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub(super) async fn update_connection_frequency(
     State(app): State<App>,
@@ -277,10 +381,10 @@ pub(super) async fn update_connection_frequency(
     Ok(Json(FrequencyResponse { frequency: active.to_string() }))
 }
 
-/// Refuses a part of the request: of its body or of its query.
+/// Creates the error for an invalid part of the request, in its body or its query.
 type Refuse = fn(&'static str, &[&str], String) -> ApiError;
 
-/// The schedules that a request names.
+/// Parses the schedules that a request selects.
 fn select(
     integration: &str,
     connection: Option<&str>,
@@ -293,14 +397,14 @@ fn select(
     let integration = integration.parse().map_err(invalid("provider_config_key"))?;
     let connection = connection.map(str::parse).transpose().map_err(invalid("connection_id"))?;
     if syncs.len() > MAX_SYNCS {
-        return Err(refuse("too_big", &["syncs"], format!("at most {MAX_SYNCS} syncs can be named")));
+        return Err(refuse("too_big", &["syncs"], format!("at most {MAX_SYNCS} syncs are allowed in one request")));
     }
     let syncs = syncs.iter().map(SyncReference::parse).collect::<Result<BTreeSet<_>, _>>();
     Ok(SyncSelection { integration, connection, syncs: syncs.map_err(invalid("syncs"))? })
 }
 
 impl App {
-    /// The connection that a body names, and the name of a sync that need not be deployed.
+    /// Finds the connection that a body names, and parses the name of a sync, which need not be deployed.
     pub(super) async fn find_sync_name(
         &self,
         client: &Client,

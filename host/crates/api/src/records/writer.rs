@@ -1,4 +1,4 @@
-//! Records as JSON: payloads are passed on as they were stored, and never parsed.
+//! Writes records as JSON. Payloads are copied as they are stored and never parsed.
 
 use axum::body::Body;
 use axum::http::{HeaderValue, header};
@@ -29,7 +29,7 @@ impl<'a> PageWriter<'a> {
         self.records.write(stream, record, &mut self.body);
     }
 
-    /// Ends the page. `next` is where the next one begins.
+    /// Ends the page. `next` is the position of the next page.
     pub fn finish(mut self, next: Option<(StreamKey, i64)>) -> Response {
         const JSON: HeaderValue = HeaderValue::from_static("application/json");
         self.body.extend_from_slice(b"],\"next_cursor\":");
@@ -46,7 +46,7 @@ impl<'a> PageWriter<'a> {
     }
 }
 
-/// Writes records one after the other.
+/// Writes single records.
 pub struct RecordJson<'a> {
     metadata_key: &'a str,
     metadata: String,
@@ -91,7 +91,7 @@ impl<'a> RecordJson<'a> {
     }
 }
 
-/// Writes times, remembering the last text: the records of a batch share theirs.
+/// Writes times and caches the last text, because the records of a batch have the same times.
 #[derive(Default)]
 struct TimeText {
     last: Option<(DateTime<Utc>, String)>,

@@ -1,4 +1,4 @@
-//! `/webhooks/received`: what providers have told, and processing it again.
+//! `/webhooks/received`: webhooks that providers sent, and their replay.
 
 pub mod ingest;
 
@@ -41,91 +41,136 @@ pub(super) struct InboundWebhooksQuery {
     cursor: Option<String>,
 }
 
+/// A page of provider webhooks.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct InboundWebhooksResponse {
+    /// The webhooks, newest first.
     webhooks: Vec<InboundWebhookBody>,
-    /// Where the next page begins; null if there is none.
+    /// Cursor of the next page, or `null` on the last page.
     next_cursor: Option<String>,
 }
 
+/// A webhook that a provider sent.
 #[derive(Debug, Serialize, ToSchema)]
 struct InboundWebhookBody {
+    /// Id of the webhook.
     id: Uuid,
+    /// The unique key of the integration.
     provider_config_key: String,
-    /// The event's type, where the provider tells it; of several events in one webhook, the first one's.
+    /// Type of the event, if the provider's format has one. For several events in one webhook, the type of the first.
     #[serde(rename = "type")]
     event_type: Option<String>,
-    /// The provider's id of the delivery, or what else no other delivery has.
+    /// The provider's id of the delivery, or another value that identifies it.
     delivery_id: Option<String>,
-    /// `received`, `processing`, `processed`, `unmatched` (about no connection), `failed`, or `handshake` (the provider
-    /// tried the URL out, and nothing is done with it).
+    /// `received`, `processing`, `processed`, `unmatched` (matches no connection), `failed`, or `handshake` (the
+    /// provider tested the URL; the webhook is not processed).
     state: String,
-    /// How many connections it is about.
+    /// Number of connections that the webhook is about.
     connections: i32,
-    /// How many functions are still to end.
+    /// Number of function calls that have not finished.
     functions_left: i32,
+    /// Number of function calls that failed.
     functions_failed: i32,
+    /// How many times the webhook was replayed.
     replays: i32,
-    /// Why it was not processed.
+    /// Why the webhook was not processed, or `null`.
     error: Option<String>,
+    /// When the webhook arrived.
     received_at: String,
+    /// When processing finished, or `null`.
     finished_at: Option<String>,
 }
 
+/// A provider webhook with its content and functions.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct InboundWebhookDetailBody {
     #[serde(flatten)]
     webhook: InboundWebhookBody,
+    /// The headers of the request.
     headers: BTreeMap<String, String>,
-    /// As the provider wrote it; what is not JSON as text.
+    /// The body as the provider sent it. A body that is not JSON is a string.
     #[schema(value_type = Object)]
     body: Box<RawValue>,
-    /// The functions that it was given to, while their runs are remembered.
+    /// The functions that process the webhook. Absent once their runs have been deleted.
     functions: Vec<WebhookFunctionBody>,
 }
 
+/// A function that processes a webhook for one connection.
 #[derive(Debug, Serialize, ToSchema)]
 struct WebhookFunctionBody {
-    /// The same in every attempt, and when it is replayed.
+    /// Id of the job. It stays the same in every attempt and when the webhook is replayed.
     job_id: Uuid,
+    /// The connection id.
     connection_id: String,
+    /// Name of the function.
     name: String,
     /// `queued`, `running`, `success` or `error`.
     state: &'static str,
-    /// How many attempts have failed.
+    /// Number of failed attempts.
     failures: i32,
 }
 
+/// The webhooks to process again.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ReplayRequest {
-    /// Those that came in at this time or later, such as `2026-03-01T09:00:00Z`.
+    /// Selects webhooks that arrived at this time or later. RFC 3339, such as `2026-03-01T09:00:00Z`.
     since: String,
-    /// `processed`, `unmatched` or `failed`; the last two if none is named.
+    /// `processed`, `unmatched` or `failed`. Default: `unmatched` and `failed`.
     state: Option<String>,
+    /// Selects only webhooks of this integration.
     provider_config_key: Option<String>,
+    /// Selects only webhooks with this type of event.
     #[serde(rename = "type")]
     event_type: Option<String>,
 }
 
+/// The result of a replay.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct ReplayResponse {
-    /// How many are processed again.
+    /// Number of webhooks that will be processed again.
     count: u64,
 }
 
-/// `GET /webhooks/received`: a page of what providers have told the environment, the newest first.
+/// List provider webhooks
+///
+/// Returns the webhooks that providers have sent to this environment, newest first. Needs the scope
+/// `environment:webhooks:read`.
 #[utoipa::path(
     get, path = "/webhooks/received", tag = "Webhooks",
     params(
-        ("state" = Option<String>, Query, description = "`received`, `processing`, `processed`, `unmatched`, `failed` or `handshake`"),
-        ("type" = Option<String>, Query, description = "The event's type, as the provider names it"),
-        ("provider_config_key" = Option<String>, Query),
-        ("since" = Option<String>, Query, description = "Came in at this time or later"),
-        ("limit" = Option<i64>, Query, description = "1 to 500, default 100"),
-        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before"),
+        ("state" = Option<String>, Query, description = "`received`, `processing`, `processed`, `unmatched`, `failed` or `handshake`."),
+        ("type" = Option<String>, Query, description = "Type of the event, as the provider names it."),
+        ("provider_config_key" = Option<String>, Query, description = "Returns only webhooks of this integration."),
+        ("since" = Option<String>, Query, description = "Returns only webhooks that arrived at this time or later. RFC 3339."),
+        ("limit" = Option<i64>, Query, description = "Page size, 1 to 500. Default: 100. Larger values are treated as 500."),
+        ("cursor" = Option<String>, Query, description = "`next_cursor` of the previous page. Omit it for the first page."),
     ),
-    responses((status = 200, body = InboundWebhooksResponse), (status = "4XX", body = ErrorBody)),
+    responses(
+        (
+            status = 200, description = "A page of provider webhooks",
+            body = InboundWebhooksResponse,
+            example = json!({
+                "webhooks": [
+                    {
+                        "id": "01978a3e-6666-7c21-9d4e-2b6a1f0c8e11",
+                        "provider_config_key": "shop",
+                        "type": "customer.updated",
+                        "delivery_id": "evt_1",
+                        "state": "processed",
+                        "connections": 1,
+                        "functions_left": 0,
+                        "functions_failed": 0,
+                        "replays": 0,
+                        "error": null,
+                        "received_at": "2026-03-01T09:00:00.000Z",
+                        "finished_at": "2026-03-01T09:00:00.800Z"
+                    }
+                ],
+                "next_cursor": null
+            }),
+        ),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub(super) async fn list_inbound_webhooks(
     State(app): State<App>,
@@ -133,7 +178,7 @@ pub(super) async fn list_inbound_webhooks(
     ApiQuery(query): ApiQuery<InboundWebhooksQuery>,
 ) -> Result<Json<InboundWebhooksResponse>, ApiError> {
     let limit = parse_limit(query.limit.as_deref(), DEFAULT_LIMIT, MAX_LIMIT)?;
-    let broken = |_| ApiError::Cursor { problem: "is not one that this list gave out" };
+    let broken = |_| ApiError::Cursor { problem: "was not returned by this list" };
     let filter = InboundWebhookFilter {
         states: query.state.as_deref().map_or(Ok(InboundWebhookState::ALL.to_vec()), |text| {
             parse_state(text, &InboundWebhookState::ALL, ApiError::query)
@@ -151,10 +196,46 @@ pub(super) async fn list_inbound_webhooks(
     }))
 }
 
-/// `GET /webhooks/received/{id}`: one, with its body and the functions that it was given to.
+/// Get a provider webhook
+///
+/// Returns one webhook with its headers, its body and the functions that process it. Needs the scope
+/// `environment:webhooks:read`.
 #[utoipa::path(
-    get, path = "/webhooks/received/{id}", tag = "Webhooks", params(("id" = Uuid, Path)),
-    responses((status = 200, body = InboundWebhookDetailBody), (status = "4XX", body = ErrorBody)),
+    get, path = "/webhooks/received/{id}", tag = "Webhooks",
+    params(
+        ("id" = Uuid, Path, description = "Id of the webhook."),
+    ),
+    responses(
+        (
+            status = 200, description = "The webhook",
+            body = InboundWebhookDetailBody,
+            example = json!({
+                "id": "01978a3e-6666-7c21-9d4e-2b6a1f0c8e11",
+                "provider_config_key": "shop",
+                "type": "customer.updated",
+                "delivery_id": "evt_1",
+                "state": "processed",
+                "connections": 1,
+                "functions_left": 0,
+                "functions_failed": 0,
+                "replays": 0,
+                "error": null,
+                "received_at": "2026-03-01T09:00:00.000Z",
+                "finished_at": "2026-03-01T09:00:00.800Z",
+                "headers": {"content-type": "application/json"},
+                "body": {"id": "evt_1", "type": "customer.updated"},
+                "functions": [
+                    {
+                        "job_id": "01978a3e-6667-7c21-9d4e-2b6a1f0c8e11",
+                        "connection_id": "user-1",
+                        "name": "buyer-changed",
+                        "state": "success",
+                        "failures": 0
+                    }
+                ]
+            }),
+        ),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub(super) async fn get_inbound_webhook(
     State(app): State<App>,
@@ -166,10 +247,46 @@ pub(super) async fn get_inbound_webhook(
     InboundWebhookDetailBody::new(detail).map(Json)
 }
 
-/// `POST /webhooks/received/{id}/replay`: processes one again that is over.
+/// Replay a provider webhook
+///
+/// Processes a webhook again: calls its functions and forwards it to your backend. Fails with 409 `webhook_in_flight`
+/// if it is still being processed. Needs the scope `environment:webhooks:redeliver`.
 #[utoipa::path(
-    post, path = "/webhooks/received/{id}/replay", tag = "Webhooks", params(("id" = Uuid, Path)),
-    responses((status = 202, body = InboundWebhookDetailBody), (status = "4XX", body = ErrorBody)),
+    post, path = "/webhooks/received/{id}/replay", tag = "Webhooks",
+    params(
+        ("id" = Uuid, Path, description = "Id of the webhook."),
+    ),
+    responses(
+        (
+            status = 202, description = "The webhook will be processed again",
+            body = InboundWebhookDetailBody,
+            example = json!({
+                "id": "01978a3e-6666-7c21-9d4e-2b6a1f0c8e11",
+                "provider_config_key": "shop",
+                "type": "customer.updated",
+                "delivery_id": "evt_1",
+                "state": "received",
+                "connections": 1,
+                "functions_left": 0,
+                "functions_failed": 0,
+                "replays": 1,
+                "error": null,
+                "received_at": "2026-03-01T09:00:00.000Z",
+                "finished_at": null,
+                "headers": {"content-type": "application/json"},
+                "body": {"id": "evt_1", "type": "customer.updated"},
+                "functions": [
+                    {
+                        "job_id": "01978a3e-6667-7c21-9d4e-2b6a1f0c8e11",
+                        "connection_id": "user-1",
+                        "name": "buyer-changed",
+                        "state": "success",
+                        "failures": 0
+                    }
+                ]
+            }),
+        ),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub(super) async fn replay(
     State(app): State<App>,
@@ -181,10 +298,21 @@ pub(super) async fn replay(
     Ok((StatusCode::ACCEPTED, Json(InboundWebhookDetailBody::new(detail)?)))
 }
 
-/// `POST /webhooks/received/replay`: processes again what came in since a time and is over.
+/// Replay provider webhooks
+///
+/// Processes all finished webhooks again that arrived since a time. By default these are the failed ones and those
+/// that matched no connection. Needs the scope `environment:webhooks:redeliver`.
 #[utoipa::path(
-    post, path = "/webhooks/received/replay", tag = "Webhooks", request_body = ReplayRequest,
-    responses((status = 202, body = ReplayResponse), (status = "4XX", body = ErrorBody)),
+    post, path = "/webhooks/received/replay", tag = "Webhooks",
+    request_body(content = ReplayRequest,
+        example = json!({"since": "2026-03-01T09:00:00Z", "state": "failed", "provider_config_key": "shop"})),
+    responses(
+        (
+            status = 202, description = "The number of webhooks that will be processed again",
+            body = ReplayResponse,
+            example = json!({"count": 4}),
+        ),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub(super) async fn replay_many(
     State(app): State<App>,

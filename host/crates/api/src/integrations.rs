@@ -20,72 +20,110 @@ use syncline_types::ids::{IntegrationKey, InvalidName, ProviderSlug};
 use syncline_types::secret::Secret;
 
 const MAX_SETTING_BYTES: usize = 8192;
-/// What a segment of a path may hold as it is.
+/// Characters that are not percent-encoded in a path segment.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// An integration, as clients see it.
+/// A provider that is set up in the environment.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct IntegrationBody {
+    /// The unique key. Called `provider_config_key` in other requests.
     unique_key: String,
+    /// Slug of the provider in the catalogue.
     provider: String,
+    /// Name that the Connect UI shows. Default: the name of the provider.
     display_name: String,
+    /// URL of the logo.
     logo: String,
+    /// Whether provider webhooks are forwarded to the webhook URL of the environment.
     forward_webhooks: bool,
+    /// When the integration was created.
     created_at: String,
+    /// When the integration was last changed.
     updated_at: String,
-    /// Where the provider sends its webhooks; null if the catalogue does not know how to take them. With
+    /// URL for the webhooks of the provider, or `null` if the catalogue does not describe them. Only with
     /// `include=webhook`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     webhook_url: Option<Option<String>>,
-    /// The app's own with its secrets masked, or null for an integration without an app. With
-    /// `include=credentials`, for keys that may read them.
+    /// Credentials of the app with masked secrets, or `null` without an app. Only with `include=credentials` and the
+    /// scope `environment:integrations:read_credentials`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     credentials: Option<Value>,
-    /// What the app asks end users to allow, where it is not what the provider's entry says. For connect sessions.
+    /// Scopes that the app requests, if they differ from those of the catalogue. Only for connect sessions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     scopes: Vec<String>,
 }
 
+/// One integration.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct IntegrationResponse {
+    /// The integration.
     data: IntegrationBody,
 }
 
+/// A list of integrations.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct IntegrationsResponse {
+    /// The integrations.
     data: Vec<IntegrationBody>,
 }
 
+/// An integration to create.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CreateIntegrationRequest {
-    /// A slug of the catalogue, such as `stripe-api-key`.
+    /// Slug of the provider in the catalogue, such as `stripe-api-key`.
     provider: String,
+    /// The key of the integration, unique in the environment.
     unique_key: String,
+    /// Name that the Connect UI shows, 1 to 255 characters. Default: the name of the provider.
     display_name: Option<String>,
+    /// Whether to forward provider webhooks to the webhook URL of the environment. Default: `true`.
     forward_webhooks: Option<bool>,
-    /// The app's, for providers of auth modes `OAUTH1`, `OAUTH2`, `APP` and `CUSTOM`, which need one, and `TBA`:
-    /// `{"type": "OAUTH2", "client_id": …, "client_secret": …, "scopes": "a,b", "webhook_secret": …}` or
-    /// `{"type": "APP", "app_id": …, "app_link": …, "private_key": …}`; `CUSTOM` has both.
+    /// Credentials of the app. Required for providers of the auth modes `OAUTH1`, `OAUTH2`, `APP` and `CUSTOM`,
+    /// optional for `TBA`. OAuth: `{"type": "OAUTH2", "client_id": …, "client_secret": …, "scopes": "a,b",
+    /// "webhook_secret": …}`. App: `{"type": "APP", "app_id": …, "app_link": …, "private_key": …}`. `CUSTOM` has the
+    /// members of both.
     #[schema(value_type = Option<Object>)]
     credentials: Option<Map<String, Value>>,
-    /// At most 100 texts of 8192 bytes. Kept sealed and never shown.
+    /// Settings of the integration: at most 100 strings of 8,192 bytes. They are encrypted and never returned.
     #[serde(default)]
     #[schema(value_type = Object)]
     integration_config: BTreeMap<String, String>,
-    /// Likewise.
+    /// Further settings, with the same limits. They are encrypted and never returned.
     #[serde(default)]
     #[schema(value_type = Object)]
     custom: BTreeMap<String, String>,
 }
 
-/// `GET /integrations`: all of the environment, or those that a connect session allows.
+/// List integrations
+///
+/// Returns all integrations of the environment. With a connect session token, only those that the session allows.
+/// Needs the scope `environment:integrations:list`, or a session token.
 #[utoipa::path(
     get, path = "/integrations", tag = "Integrations",
-    security(("secret_key" = []), ("session_token" = [])),
-    responses((status = 200, body = IntegrationsResponse), (status = "4XX", body = ErrorBody)),
+    security(("secret_key" = []),
+        ("session_token" = [])),
+    responses(
+        (
+            status = 200, description = "The integrations",
+            body = IntegrationsResponse,
+            example = json!({
+                "data": [
+                    {
+                        "unique_key": "shop",
+                        "provider": "stripe-api-key",
+                        "display_name": "Shop",
+                        "logo": "https://syncline.example.com/images/template-logos/stripe-api-key.svg",
+                        "forward_webhooks": true,
+                        "created_at": "2026-03-01T09:00:00.000Z",
+                        "updated_at": "2026-03-01T09:00:00.000Z"
+                    }
+                ]
+            }),
+        ),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub(super) async fn list_integrations(
     State(app): State<App>,
@@ -104,10 +142,34 @@ pub(super) async fn list_integrations(
     Ok(Json(IntegrationsResponse { data: listed.collect::<Result<_, ApiError>>()? }))
 }
 
-/// `POST /integrations`: sets a provider up.
+/// Create an integration
+///
+/// Sets up a provider in the environment under a unique key. Providers that need an OAuth app require its
+/// `credentials`.
+///
+/// Fails with 404 `unknown_provider` if the catalogue does not contain the provider, and with 409
+/// `duplicate_integration` if the key is in use. Needs the scope `environment:integrations:create`.
 #[utoipa::path(
-    post, path = "/integrations", tag = "Integrations", request_body = CreateIntegrationRequest,
-    responses((status = 200, body = IntegrationResponse), (status = "4XX", body = ErrorBody)),
+    post, path = "/integrations", tag = "Integrations",
+    request_body(content = CreateIntegrationRequest,
+        example = json!({"provider": "stripe-api-key", "unique_key": "shop", "display_name": "Shop"})),
+    responses(
+        (
+            status = 200, description = "The integration was created",
+            body = IntegrationResponse,
+            example = json!({
+                "data": {
+                    "unique_key": "shop",
+                    "provider": "stripe-api-key",
+                    "display_name": "Shop",
+                    "logo": "https://syncline.example.com/images/template-logos/stripe-api-key.svg",
+                    "forward_webhooks": true,
+                    "created_at": "2026-03-01T09:00:00.000Z",
+                    "updated_at": "2026-03-01T09:00:00.000Z"
+                }
+            }),
+        ),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub(super) async fn create_integration(
     State(app): State<App>,
@@ -142,14 +204,36 @@ pub(super) struct IntegrationQuery {
     include: OneOrMany,
 }
 
-/// `GET /integrations/{unique_key}`: one.
+/// Get an integration
+///
+/// Returns one integration. `include=webhook` adds the URL for the webhooks of the provider. `include=credentials`
+/// adds the credentials of the app with masked secrets and needs the scope
+/// `environment:integrations:read_credentials`; without it they are left out. Needs the scope
+/// `environment:integrations:read`.
 #[utoipa::path(
     get, path = "/integrations/{unique_key}", tag = "Integrations",
     params(
-        ("unique_key" = String, Path),
-        ("include" = Option<Vec<String>>, Query, description = "`webhook` and `credentials`; repeatable, also as include[]"),
+        ("unique_key" = String, Path, description = "The unique key of the integration."),
+        ("include" = Option<Vec<String>>, Query, description = "Further members: `webhook` and `credentials`. Repeat the parameter or separate the values with commas; `include[]` also works."),
     ),
-    responses((status = 200, description = "The integration", body = IntegrationResponse), (status = "4XX", description = "A refusal", body = ErrorBody)),
+    responses(
+        (
+            status = 200, description = "The integration",
+            body = IntegrationResponse,
+            example = json!({
+                "data": {
+                    "unique_key": "shop",
+                    "provider": "stripe-api-key",
+                    "display_name": "Shop",
+                    "logo": "https://syncline.example.com/images/template-logos/stripe-api-key.svg",
+                    "forward_webhooks": true,
+                    "created_at": "2026-03-01T09:00:00.000Z",
+                    "updated_at": "2026-03-01T09:00:00.000Z",
+                    "webhook_url": "https://syncline.example.com/webhook/01978a3e-0001-7c21-9d4e-2b6a1f0c8e11/shop"
+                }
+            }),
+        ),
+        (status = "4XX", description = "A refusal", body = ErrorBody)),
 )]
 pub(super) async fn get_integration(
     State(app): State<App>,
@@ -163,7 +247,7 @@ pub(super) async fn get_integration(
             "webhook" => with_webhook = true,
             "credentials" => with_credentials = true,
             other => {
-                let message = format!("has `{other}`; it must be `webhook` or `credentials`");
+                let message = format!("must contain only `webhook` and `credentials` (got `{other}`)");
                 return Err(ApiError::query("invalid_value", &["include"], message));
             }
         }
@@ -183,31 +267,57 @@ pub(super) async fn get_integration(
     Ok(Json(IntegrationResponse { data: body }))
 }
 
+/// Changes of an integration. Omitted members stay unchanged.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct UpdateIntegrationRequest {
-    /// Another key for the same integration: its connections, syncs and records stay.
+    /// New key of the integration. Its connections, syncs and records stay.
     unique_key: Option<String>,
+    /// Name that the Connect UI shows, 1 to 255 characters.
     display_name: Option<String>,
+    /// Whether to forward provider webhooks to the webhook URL of the environment.
     forward_webhooks: Option<bool>,
-    /// In place of those before, as a whole.
+    /// Credentials of the app. They replace the previous ones completely.
     #[schema(value_type = Option<Object>)]
     credentials: Option<Map<String, Value>>,
-    /// Key by key in place of those before.
+    /// Settings to add or replace, by name. At most 100 in total.
     #[serde(default)]
     #[schema(value_type = Object)]
     integration_config: BTreeMap<String, String>,
-    /// Likewise.
+    /// Further settings to add or replace, by name. At most 100 in total.
     #[serde(default)]
     #[schema(value_type = Object)]
     custom: BTreeMap<String, String>,
 }
 
-/// `PATCH /integrations/{unique_key}`: changes what is named.
+/// Update an integration
+///
+/// Changes the given members; members that are omitted stay unchanged. A new `unique_key` renames the integration; its
+/// connections, syncs and records stay. Needs the scope `environment:integrations:update`.
 #[utoipa::path(
-    patch, path = "/integrations/{unique_key}", tag = "Integrations", request_body = UpdateIntegrationRequest,
-    params(("unique_key" = String, Path)),
-    responses((status = 200, body = IntegrationResponse), (status = "4XX", body = ErrorBody)),
+    patch, path = "/integrations/{unique_key}", tag = "Integrations",
+    request_body(content = UpdateIntegrationRequest,
+        example = json!({"display_name": "Web shop"})),
+    params(
+        ("unique_key" = String, Path, description = "The unique key of the integration."),
+    ),
+    responses(
+        (
+            status = 200, description = "The integration after the change",
+            body = IntegrationResponse,
+            example = json!({
+                "data": {
+                    "unique_key": "shop",
+                    "provider": "stripe-api-key",
+                    "display_name": "Web shop",
+                    "logo": "https://syncline.example.com/images/template-logos/stripe-api-key.svg",
+                    "forward_webhooks": true,
+                    "created_at": "2026-03-01T09:00:00.000Z",
+                    "updated_at": "2026-03-01T09:00:00.000Z"
+                }
+            }),
+        ),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub(super) async fn update_integration(
     State(app): State<App>,
@@ -233,8 +343,10 @@ pub(super) async fn update_integration(
     Ok(Json(IntegrationResponse { data: app.integration_body(updated) }))
 }
 
+/// The result of a deletion.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct DeletedResponse {
+    /// Always `true`.
     success: bool,
 }
 
@@ -242,11 +354,22 @@ impl DeletedResponse {
     pub(super) const DONE: Self = Self { success: true };
 }
 
-/// `DELETE /integrations/{unique_key}`: with its connections, and with everything that was kept of them.
+/// Delete an integration
+///
+/// Deletes an integration permanently, together with its connections, their credentials and their records. Needs the
+/// scope `environment:integrations:delete`.
 #[utoipa::path(
     delete, path = "/integrations/{unique_key}", tag = "Integrations",
-    params(("unique_key" = String, Path)),
-    responses((status = 200, body = DeletedResponse), (status = "4XX", body = ErrorBody)),
+    params(
+        ("unique_key" = String, Path, description = "The unique key of the integration."),
+    ),
+    responses(
+        (
+            status = 200, description = "The integration was deleted",
+            body = DeletedResponse,
+            example = json!({"success": true}),
+        ),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub(super) async fn delete_integration(
     State(app): State<App>,
@@ -259,13 +382,12 @@ pub(super) async fn delete_integration(
     Ok(Json(DeletedResponse::DONE))
 }
 
-/// `POST /integrations/quickstart`: would use an app of the vendor's; whoever hosts a service of their own has apps
-/// of their own.
+/// `POST /integrations/quickstart`: not supported. A self-hosted service has no shared apps of a vendor.
 pub(super) async fn create_quickstart(
     _: EnvironmentAuth<rights::IntegrationsCreate>,
 ) -> Result<(), ApiError> {
     Err(ApiError::NotOffered(
-        "there are no apps of ours to use; create the integration with the credentials of your own",
+        "this host has no shared apps; create the integration with the credentials of your own app",
     ))
 }
 
@@ -290,12 +412,12 @@ impl App {
         }
     }
 
-    /// Where the logo of a provider is.
+    /// URL of a provider's logo.
     pub(super) fn logo_url(&self, provider: &ProviderSlug) -> String {
         format!("{}/images/template-logos/{provider}.svg", self.public_url)
     }
 
-    /// Where the provider of an integration sends its webhooks.
+    /// URL to which the provider of an integration sends its webhooks.
     fn webhook_url(&self, environment: &Environment, key: &IntegrationKey) -> String {
         let key = utf8_percent_encode(key.as_str(), PLAIN);
         format!("{}/webhook/{}/{key}", self.public_url, environment.id)
@@ -332,7 +454,7 @@ fn parse_unique_key(text: &str) -> Result<IntegrationKey, ApiError> {
     })
 }
 
-/// The unique key that is a part of the path.
+/// Parses a unique key from the path.
 pub(super) fn parse_path_key(text: &str) -> Result<IntegrationKey, ApiError> {
     text.parse().map_err(|problem: InvalidName| ApiError::Path {
         errors: vec![FieldError::new("invalid_format", &["unique_key"], problem.to_string())],
@@ -342,7 +464,7 @@ pub(super) fn parse_path_key(text: &str) -> Result<IntegrationKey, ApiError> {
 fn check_display_name(name: Option<&str>) -> Result<(), ApiError> {
     let Some(name) = name else { return Ok(()) };
     if name.contains('\0') {
-        return Err(ApiError::body("invalid_format", &["display_name"], "must not hold a NUL character"));
+        return Err(ApiError::body("invalid_format", &["display_name"], "must not contain a NUL character"));
     }
     match name.chars().count() {
         1..=255 => Ok(()),
@@ -355,7 +477,7 @@ fn check_count(field: &'static str, members: usize) -> Result<(), ApiError> {
     if members <= MAX_SETTINGS {
         return Ok(());
     }
-    let message = format!("would have {members} members and may have {MAX_SETTINGS}");
+    let message = format!("must have at most {MAX_SETTINGS} members (got {members})");
     Err(ApiError::body("too_big", &[field], message))
 }
 
@@ -363,7 +485,7 @@ fn checked_texts(field: &'static str, texts: BTreeMap<String, String>) -> Result
     check_count(field, texts.len())?;
     let too_long = texts.iter().find(|(name, value)| name.len() > 255 || value.len() > MAX_SETTING_BYTES);
     if let Some((name, _)) = too_long {
-        let message = format!("a name may be 255 bytes long and a value {MAX_SETTING_BYTES}");
+        let message = format!("the name must be at most 255 bytes long and the value at most {MAX_SETTING_BYTES}");
         return Err(ApiError::body("too_big", &[field, name], message));
     }
     Ok(texts.into_iter().map(|(name, value)| (name, Secret::new(value))).collect())

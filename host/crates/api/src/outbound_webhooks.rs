@@ -1,4 +1,4 @@
-//! `/webhooks/deliveries`: what clients were told, or are still to be told, and telling it again.
+//! `/webhooks/deliveries`: outbound webhooks, their attempts, and redelivery.
 
 use axum::Json;
 use axum::extract::State;
@@ -38,80 +38,125 @@ pub(super) struct DeliveriesQuery {
     cursor: Option<String>,
 }
 
+/// A page of deliveries.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct DeliveriesResponse {
+    /// The deliveries, newest first.
     deliveries: Vec<DeliveryBody>,
-    /// Where the next page begins; null if there is none.
+    /// Cursor of the next page, or `null` on the last page.
     next_cursor: Option<String>,
 }
 
+/// An outbound webhook to one URL.
 #[derive(Debug, Serialize, ToSchema)]
 struct DeliveryBody {
+    /// Id of the delivery.
     id: Uuid,
-    /// The header `webhook-id`: the same in every attempt, and for both URLs of an environment.
+    /// Value of the header `webhook-id`. The same in every attempt and for both URLs of an environment.
     webhook_id: Uuid,
-    /// `auth` or `sync`.
+    /// `auth`, `sync`, `forward` or `async_action`.
     #[serde(rename = "type")]
     kind: String,
-    /// `pending`, `delivered`, `failed` (given up) or `cancelled` (its URL was gone).
+    /// `pending`, `delivered`, `failed` (no more attempts) or `cancelled` (its URL was removed).
     state: String,
-    /// Only the host without the scope `environment:settings:read`: paths and queries may hold secrets.
+    /// The URL. Without the scope `environment:settings:read` only its origin, because paths and queries can contain
+    /// secrets.
     url: String,
+    /// The unique key of the integration.
     provider_config_key: Option<String>,
+    /// The connection id.
     connection_id: Option<String>,
+    /// Number of attempts so far.
     attempt_count: i32,
+    /// When the next attempt is due, or `null` if there is none.
     next_attempt_at: Option<String>,
+    /// When the webhook was created.
     created_at: String,
+    /// When the delivery was completed or given up, or `null`.
     finished_at: Option<String>,
 }
 
+/// A delivery with its body and attempts.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct DeliveryDetailBody {
     #[serde(flatten)]
     delivery: DeliveryBody,
-    /// Exactly what is sent.
+    /// The body, exactly as it is sent.
     #[schema(value_type = Object)]
     body: Box<RawValue>,
+    /// The attempts, oldest first.
     attempts: Vec<AttemptBody>,
 }
 
+/// One attempt of a delivery.
 #[derive(Debug, Serialize, ToSchema)]
 struct AttemptBody {
+    /// Number of the attempt, from 1.
     number: i32,
+    /// When the attempt started.
     at: String,
-    /// What the receiver answered; null if it did not.
+    /// HTTP status of the response, or `null` if there was none.
     status: Option<i32>,
-    /// Why it was not delivered.
+    /// Why the attempt failed, or `null`.
     error: Option<String>,
+    /// Duration in milliseconds.
     duration_ms: i32,
 }
 
+/// The failed deliveries to send again.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RedeliverRequest {
-    /// Failed deliveries that were written at this time or later, such as `2026-03-01T09:00:00Z`.
+    /// Selects failed deliveries that were created at this time or later. RFC 3339, such as `2026-03-01T09:00:00Z`.
     since: String,
 }
 
+/// The result of a redelivery.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct RedeliverResponse {
-    /// How many are on their way again.
+    /// Number of deliveries that are pending again.
     count: u64,
 }
 
-/// `GET /webhooks/deliveries`: a page of the environment's deliveries, the newest first.
+/// List webhook deliveries
+///
+/// Returns the webhooks that this host sends to your backend, newest first, with their state and number of attempts.
+/// Needs the scope `environment:webhooks:read`.
 #[utoipa::path(
     get, path = "/webhooks/deliveries", tag = "Webhooks",
     params(
-        ("state" = Option<String>, Query, description = "`pending`, `delivered`, `failed` or `cancelled`"),
-        ("type" = Option<String>, Query, description = "`auth`, `sync`, `forward` or `async_action`"),
-        ("connection_id" = Option<String>, Query, description = "Together with `provider_config_key`"),
-        ("provider_config_key" = Option<String>, Query, description = "Together with `connection_id`"),
-        ("since" = Option<String>, Query, description = "Written at this time or later"),
-        ("limit" = Option<i64>, Query, description = "1 to 500, default 100"),
-        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before"),
+        ("state" = Option<String>, Query, description = "`pending`, `delivered`, `failed` or `cancelled`."),
+        ("type" = Option<String>, Query, description = "`auth`, `sync`, `forward` or `async_action`."),
+        ("connection_id" = Option<String>, Query, description = "Returns only deliveries of this connection. Requires `provider_config_key`."),
+        ("provider_config_key" = Option<String>, Query, description = "The unique key of the integration of `connection_id`. Requires `connection_id`."),
+        ("since" = Option<String>, Query, description = "Returns only deliveries that were created at this time or later. RFC 3339."),
+        ("limit" = Option<i64>, Query, description = "Page size, 1 to 500. Default: 100. Larger values are treated as 500."),
+        ("cursor" = Option<String>, Query, description = "`next_cursor` of the previous page. Omit it for the first page."),
     ),
-    responses((status = 200, body = DeliveriesResponse), (status = "4XX", body = ErrorBody)),
+    responses(
+        (
+            status = 200, description = "A page of deliveries",
+            body = DeliveriesResponse,
+            example = json!({
+                "deliveries": [
+                    {
+                        "id": "01978a3e-5555-7c21-9d4e-2b6a1f0c8e11",
+                        "webhook_id": "01978a3e-5556-7c21-9d4e-2b6a1f0c8e11",
+                        "type": "auth",
+                        "state": "delivered",
+                        "url": "https://app.example.com/webhooks/syncline",
+                        "provider_config_key": "shop",
+                        "connection_id": "user-1",
+                        "attempt_count": 1,
+                        "next_attempt_at": null,
+                        "created_at": "2026-03-01T09:00:00.000Z",
+                        "finished_at": "2026-03-01T09:00:00.420Z"
+                    }
+                ],
+                "next_cursor": null
+            }),
+        ),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub(super) async fn list_deliveries(
     State(app): State<App>,
@@ -134,10 +179,52 @@ pub(super) async fn list_deliveries(
     Ok(Json(DeliveriesResponse { deliveries, next_cursor }))
 }
 
-/// `GET /webhooks/deliveries/{id}`: one, with its body and its attempts.
+/// Get a webhook delivery
+///
+/// Returns one delivery with its exact body and the results of its attempts. Needs the scope
+/// `environment:webhooks:read`.
 #[utoipa::path(
-    get, path = "/webhooks/deliveries/{id}", tag = "Webhooks", params(("id" = Uuid, Path)),
-    responses((status = 200, body = DeliveryDetailBody), (status = "4XX", body = ErrorBody)),
+    get, path = "/webhooks/deliveries/{id}", tag = "Webhooks",
+    params(
+        ("id" = Uuid, Path, description = "Id of the delivery."),
+    ),
+    responses(
+        (
+            status = 200, description = "The delivery",
+            body = DeliveryDetailBody,
+            example = json!({
+                "id": "01978a3e-5555-7c21-9d4e-2b6a1f0c8e11",
+                "webhook_id": "01978a3e-5556-7c21-9d4e-2b6a1f0c8e11",
+                "type": "auth",
+                "state": "delivered",
+                "url": "https://app.example.com/webhooks/syncline",
+                "provider_config_key": "shop",
+                "connection_id": "user-1",
+                "attempt_count": 1,
+                "next_attempt_at": null,
+                "created_at": "2026-03-01T09:00:00.000Z",
+                "finished_at": "2026-03-01T09:00:00.420Z",
+                "body": {
+                    "type": "auth",
+                    "operation": "creation",
+                    "connectionId": "user-1",
+                    "providerConfigKey": "shop",
+                    "provider": "stripe-api-key",
+                    "environment": "dev",
+                    "success": true
+                },
+                "attempts": [
+                    {
+                        "number": 1,
+                        "at": "2026-03-01T09:00:00.000Z",
+                        "status": 200,
+                        "error": null,
+                        "duration_ms": 83
+                    }
+                ]
+            }),
+        ),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub(super) async fn get_delivery(
     State(app): State<App>,
@@ -149,10 +236,52 @@ pub(super) async fn get_delivery(
     DeliveryDetailBody::new(detail, &client).map(Json)
 }
 
-/// `POST /webhooks/deliveries/{id}/redeliver`: sends one again, under its id, to the URL that is set now.
+/// Redeliver a webhook
+///
+/// Sends one webhook again, with its id and body, to the URL that is configured now. Fails with 409 `no_webhook_url`
+/// if no URL is configured. Needs the scope `environment:webhooks:redeliver`.
 #[utoipa::path(
-    post, path = "/webhooks/deliveries/{id}/redeliver", tag = "Webhooks", params(("id" = Uuid, Path)),
-    responses((status = 202, body = DeliveryDetailBody), (status = "4XX", body = ErrorBody)),
+    post, path = "/webhooks/deliveries/{id}/redeliver", tag = "Webhooks",
+    params(
+        ("id" = Uuid, Path, description = "Id of the delivery."),
+    ),
+    responses(
+        (
+            status = 202, description = "The delivery is pending again",
+            body = DeliveryDetailBody,
+            example = json!({
+                "id": "01978a3e-5555-7c21-9d4e-2b6a1f0c8e11",
+                "webhook_id": "01978a3e-5556-7c21-9d4e-2b6a1f0c8e11",
+                "type": "auth",
+                "state": "pending",
+                "url": "https://app.example.com/webhooks/syncline",
+                "provider_config_key": "shop",
+                "connection_id": "user-1",
+                "attempt_count": 1,
+                "next_attempt_at": "2026-03-01T09:00:00.000Z",
+                "created_at": "2026-03-01T09:00:00.000Z",
+                "finished_at": null,
+                "body": {
+                    "type": "auth",
+                    "operation": "creation",
+                    "connectionId": "user-1",
+                    "providerConfigKey": "shop",
+                    "provider": "stripe-api-key",
+                    "environment": "dev",
+                    "success": true
+                },
+                "attempts": [
+                    {
+                        "number": 1,
+                        "at": "2026-03-01T09:00:00.000Z",
+                        "status": 200,
+                        "error": null,
+                        "duration_ms": 83
+                    }
+                ]
+            }),
+        ),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub(super) async fn redeliver(
     State(app): State<App>,
@@ -164,11 +293,21 @@ pub(super) async fn redeliver(
     Ok((StatusCode::ACCEPTED, Json(DeliveryDetailBody::new(detail, &client)?)))
 }
 
-/// `POST /webhooks/deliveries/redeliver`: sends again what was given up since a time. What has no URL any more is
-/// passed over.
+/// Redeliver failed webhooks
+///
+/// Sends all webhooks again that were created since a time and have failed permanently. Skips deliveries whose URL is
+/// no longer configured. Needs the scope `environment:webhooks:redeliver`.
 #[utoipa::path(
-    post, path = "/webhooks/deliveries/redeliver", tag = "Webhooks", request_body = RedeliverRequest,
-    responses((status = 202, body = RedeliverResponse), (status = "4XX", body = ErrorBody)),
+    post, path = "/webhooks/deliveries/redeliver", tag = "Webhooks",
+    request_body(content = RedeliverRequest,
+        example = json!({"since": "2026-03-01T09:00:00Z"})),
+    responses(
+        (
+            status = 202, description = "The number of deliveries that are pending again",
+            body = RedeliverResponse,
+            example = json!({"count": 12}),
+        ),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub(super) async fn redeliver_failed(
     State(app): State<App>,
@@ -228,7 +367,7 @@ fn parse_id(text: &str) -> Result<Uuid, DeliveryError> {
     text.parse().map_err(|_| DeliveryError::Unknown(text.chars().take(60).collect()))
 }
 
-/// Where a URL leads, without what may be secret in it.
+/// The origin of a URL. The rest can contain secrets.
 fn without_secrets(url: &str) -> String {
     match Url::parse(url) {
         Ok(url) => format!("{}/…", url.origin().ascii_serialization()),
@@ -258,7 +397,7 @@ fn parse_connection(
         NamedScope::Connection { integration, connection } => Ok(Some((integration, connection))),
         NamedScope::Integration(_) => {
             let message =
-                "is required with `provider_config_key`: deliveries are listed of one connection or of all";
+                "is required with `provider_config_key`: the list covers one connection or all";
             Err(ApiError::query("invalid_type", &["connection_id"], message))
         }
     }

@@ -1,4 +1,4 @@
-//! `/runs`: what was run, how it ended, what it used and what it said.
+//! `/runs`: executions of functions with their results, resource usage and logs.
 
 use axum::Json;
 use axum::extract::State;
@@ -51,112 +51,178 @@ pub(super) struct LogsQuery {
     cursor: Option<String>,
 }
 
+/// A page of runs.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct RunsResponse {
+    /// The runs, newest first.
     runs: Vec<RunBody>,
-    /// Where the next page begins; null if there is none.
+    /// Cursor of the next page, or `null` on the last page.
     next_cursor: Option<String>,
 }
 
+/// One execution of a function.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct RunBody {
+    /// Id of the run.
     id: Uuid,
-    /// `sync`, `action`, `lifecycle` or `webhook`.
+    /// Kind of the function: `sync`, `action`, `lifecycle` or `webhook`.
     kind: String,
+    /// Name of the function.
     function: String,
+    /// Variant of the sync; `base` is the default variant.
     variant: String,
-    /// Null if it was deleted.
+    /// The unique key of the integration, or `null` after it was deleted.
     provider_config_key: Option<String>,
-    /// Null if it was deleted.
+    /// The connection id, or `null` after the connection was deleted.
     connection_id: Option<String>,
-    /// What it was run by: `schedule`, `trigger`, `start`, `retry`, `api`, `lifecycle` or `webhook`.
+    /// What started the run: `schedule`, `trigger`, `start`, `retry`, `api`, `lifecycle` or `webhook`.
     trigger: String,
-    /// From 1; another one follows a failure.
+    /// Number of the attempt, from 1. A retry is a run of its own.
     attempt: i32,
-    /// The id under which an asynchronous action was accepted.
+    /// Id of the job that the run belongs to, for asynchronous executions.
     job_id: Option<Uuid>,
-    /// `running`, `success`, `error`, `cancelled` or `lost`.
+    /// `running`, `success`, `error`, `cancelled` or `lost` (its host was lost).
     state: String,
+    /// When the run started.
     started_at: String,
+    /// When the run finished, or `null` while it is running.
     finished_at: Option<String>,
+    /// Duration in milliseconds, or `null` while the run is in progress.
     duration_ms: Option<i64>,
+    /// Why the run failed, or `null`.
     error: Option<RunErrorBody>,
-    /// Of syncs, by model: `added`, `updated` and `deleted`.
+    /// For a sync, counts by model: `added`, `updated` and `deleted`.
     #[schema(value_type = Option<Object>)]
     counts: Option<Value>,
+    /// What the function last reported as its progress.
     progress: Option<ProgressBody>,
+    /// Resources that the run has used.
     usage: UsageBody,
-    /// When the deletions were approved that it had held back.
+    /// When the held deletions of the run were approved, or `null`.
     approved_at: Option<String>,
 }
 
+/// Why a run failed.
 #[derive(Debug, Serialize, ToSchema)]
 struct RunErrorBody {
+    /// Stable code of the error. See the error reference.
     code: String,
+    /// Message for people.
     message: String,
-    /// Only of a single run: it may be long.
+    /// Further details. Returned for a single run only, because they can be long.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     details: Option<Value>,
 }
 
-/// How far the function says that it is.
+/// The progress that a function reported.
 #[derive(Debug, Serialize, ToSchema)]
 struct ProgressBody {
+    /// Completed units of work.
     done: i64,
+    /// All units of work, if the function knows the number.
     total: Option<i64>,
 }
 
-/// What is null is not known yet.
+/// Resources that a run has used. A value that is not known yet is `null`.
 #[derive(Debug, Serialize, ToSchema)]
 struct UsageBody {
+    /// CPU time in milliseconds.
     cpu_ms: Option<f64>,
+    /// Highest memory use in bytes.
     peak_memory_bytes: Option<i64>,
-    /// Requests to providers, as the function sent them.
+    /// Number of requests that the function sent to the provider.
     requests: Option<i64>,
-    /// Of their bodies, with what was sent again.
+    /// Bytes of sent request bodies, including retries and redirects.
     sent_bytes: Option<i64>,
+    /// Bytes of received response bodies, including retries and redirects.
     received_bytes: Option<i64>,
-    /// Handed over to be saved or deleted, also those that had not changed.
+    /// Number of records that the function saved or deleted, including unchanged ones.
     records: Option<i64>,
 }
 
+/// A page of log lines.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct LogsResponse {
+    /// The lines, oldest first.
     logs: Vec<LineBody>,
-    /// What gives the lines behind these; null if no more can come.
+    /// Cursor of the next page, or `null` when there can be no more lines.
     next_cursor: Option<String>,
 }
 
+/// One line of a log.
 #[derive(Debug, Serialize, ToSchema)]
 struct LineBody {
-    /// From 0.
+    /// Number of the line, from 0.
     line: i32,
+    /// When the line was written.
     at: String,
     /// `debug`, `info`, `warn` or `error`.
     level: String,
+    /// The message.
     message: String,
+    /// Fields that the function added to the message.
     #[schema(value_type = Option<Object>)]
     fields: Option<Value>,
 }
 
-/// `GET /runs`: a page of the environment's runs, the newest first.
+/// List runs
+///
+/// Returns runs of the environment, newest first. A sync's run is listed from its start. Other runs are listed once
+/// they have taken one second, or when they finish. Needs the scope `environment:logs:read`.
 #[utoipa::path(
     get, path = "/runs", tag = "Runs",
     params(
-        ("provider_config_key" = Option<String>, Query, description = "Of this integration"),
-        ("connection_id" = Option<String>, Query, description = "Together with `provider_config_key`"),
-        ("kind" = Option<String>, Query, description = "`sync`, `action`, `lifecycle` or `webhook`"),
-        ("function" = Option<String>, Query, description = "The function's name"),
-        ("variant" = Option<String>, Query, description = "Of a sync"),
-        ("state" = Option<String>, Query, description = "`running`, `success`, `error`, `cancelled` or `lost`"),
-        ("trigger" = Option<String>, Query, description = "`schedule`, `trigger`, `start`, `retry`, `api`, `lifecycle` or `webhook`"),
-        ("started_after" = Option<String>, Query, description = "Begun at this time or later"),
-        ("started_before" = Option<String>, Query, description = "Begun before this time"),
-        ("limit" = Option<i64>, Query, description = "1 to 500, default 100"),
-        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before"),
+        ("provider_config_key" = Option<String>, Query, description = "Returns only runs of this integration. Required with `connection_id`."),
+        ("connection_id" = Option<String>, Query, description = "Returns only runs of this connection. Requires `provider_config_key`."),
+        ("kind" = Option<String>, Query, description = "`sync`, `action`, `lifecycle` or `webhook`."),
+        ("function" = Option<String>, Query, description = "Returns only runs of the function with this name."),
+        ("variant" = Option<String>, Query, description = "Returns only runs of this variant of a sync."),
+        ("state" = Option<String>, Query, description = "`running`, `success`, `error`, `cancelled` or `lost`."),
+        ("trigger" = Option<String>, Query, description = "`schedule`, `trigger`, `start`, `retry`, `api`, `lifecycle` or `webhook`."),
+        ("started_after" = Option<String>, Query, description = "Returns only runs that started at this time or later. RFC 3339."),
+        ("started_before" = Option<String>, Query, description = "Returns only runs that started before this time. RFC 3339."),
+        ("limit" = Option<i64>, Query, description = "Page size, 1 to 500. Default: 100. Larger values are treated as 500."),
+        ("cursor" = Option<String>, Query, description = "`next_cursor` of the previous page. Omit it for the first page."),
     ),
-    responses((status = 200, body = RunsResponse), (status = "4XX", body = ErrorBody)),
+    responses(
+        (
+            status = 200, description = "A page of runs",
+            body = RunsResponse,
+            example = json!({
+                "runs": [
+                    {
+                        "id": "01978a3e-1111-7c21-9d4e-2b6a1f0c8e11",
+                        "kind": "sync",
+                        "function": "buyers",
+                        "variant": "base",
+                        "provider_config_key": "shop",
+                        "connection_id": "user-1",
+                        "trigger": "schedule",
+                        "attempt": 1,
+                        "job_id": null,
+                        "state": "success",
+                        "started_at": "2026-03-01T09:00:00.000Z",
+                        "finished_at": "2026-03-01T09:00:04.000Z",
+                        "duration_ms": 4000,
+                        "error": null,
+                        "counts": {"Buyer": {"added": 2, "updated": 1, "deleted": 0}},
+                        "progress": {"done": 120, "total": 120},
+                        "usage": {
+                            "cpu_ms": 38.5,
+                            "peak_memory_bytes": 4194304,
+                            "requests": 3,
+                            "sent_bytes": 0,
+                            "received_bytes": 48213,
+                            "records": 120
+                        },
+                        "approved_at": null
+                    }
+                ],
+                "next_cursor": null
+            }),
+        ),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub(super) async fn list_runs(
     State(app): State<App>,
@@ -189,10 +255,48 @@ pub(super) async fn list_runs(
     Ok(Json(RunsResponse { runs: found.into_iter().map(RunBody::from).collect(), next_cursor }))
 }
 
-/// `GET /runs/{id}`: one run, also while it is on.
+/// Get a run
+///
+/// Returns one run with its result, progress and resource usage, also while it is running. Needs the scope
+/// `environment:logs:read`.
 #[utoipa::path(
-    get, path = "/runs/{id}", tag = "Runs", params(("id" = Uuid, Path)),
-    responses((status = 200, body = RunBody), (status = "4XX", body = ErrorBody)),
+    get, path = "/runs/{id}", tag = "Runs",
+    params(
+        ("id" = Uuid, Path, description = "Id of the run."),
+    ),
+    responses(
+        (
+            status = 200, description = "The run",
+            body = RunBody,
+            example = json!({
+                "id": "01978a3e-1111-7c21-9d4e-2b6a1f0c8e11",
+                "kind": "sync",
+                "function": "buyers",
+                "variant": "base",
+                "provider_config_key": "shop",
+                "connection_id": "user-1",
+                "trigger": "schedule",
+                "attempt": 1,
+                "job_id": null,
+                "state": "success",
+                "started_at": "2026-03-01T09:00:00.000Z",
+                "finished_at": "2026-03-01T09:00:04.000Z",
+                "duration_ms": 4000,
+                "error": null,
+                "counts": {"Buyer": {"added": 2, "updated": 1, "deleted": 0}},
+                "progress": {"done": 120, "total": 120},
+                "usage": {
+                    "cpu_ms": 38.5,
+                    "peak_memory_bytes": 4194304,
+                    "requests": 3,
+                    "sent_bytes": 0,
+                    "received_bytes": 48213,
+                    "records": 120
+                },
+                "approved_at": null
+            }),
+        ),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub(super) async fn get_run(
     State(app): State<App>,
@@ -204,19 +308,40 @@ pub(super) async fn get_run(
     Ok(Json(run.into()))
 }
 
-/// `GET /runs/{id}/logs`: what the function said, and the requests that it sent, the first first. While the run is
-/// on, lines appear within about a second.
+/// List the log lines of a run
+///
+/// Returns what the function logged and the requests that it sent, oldest first. While the run is in progress, new
+/// lines appear about once per second.
+///
+/// To follow a log, repeat the request with `next_cursor` until it is `null`. Needs the scope `environment:logs:read`.
 #[utoipa::path(
     get, path = "/runs/{id}/logs", tag = "Runs",
     params(
-        ("id" = Uuid, Path),
-        ("level" = Option<String>, Query, description = "`debug` (default), `info`, `warn` or `error`: this level and those above"),
-        ("search" = Option<String>, Query, description = "Lines with this text in the message or the fields, in any case"),
-        ("since" = Option<String>, Query, description = "Written at this time or later"),
-        ("limit" = Option<i64>, Query, description = "1 to 1000, default 100"),
-        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before"),
+        ("id" = Uuid, Path, description = "Id of the run."),
+        ("level" = Option<String>, Query, description = "The lowest level to return: `debug`, `info`, `warn` or `error`. Default: `debug`."),
+        ("search" = Option<String>, Query, description = "Returns only lines that contain this text in the message or the fields, ignoring case. At most 200 bytes."),
+        ("since" = Option<String>, Query, description = "Returns only lines that were written at this time or later. RFC 3339."),
+        ("limit" = Option<i64>, Query, description = "Page size, 1 to 1,000. Default: 100. Larger values are treated as 1,000."),
+        ("cursor" = Option<String>, Query, description = "`next_cursor` of the previous page. Omit it for the first page."),
     ),
-    responses((status = 200, body = LogsResponse), (status = "4XX", body = ErrorBody)),
+    responses(
+        (
+            status = 200, description = "A page of log lines",
+            body = LogsResponse,
+            example = json!({
+                "logs": [
+                    {
+                        "line": 0,
+                        "at": "2026-03-01T09:00:00.000Z",
+                        "level": "info",
+                        "message": "fetched 120 buyers",
+                        "fields": {"page": 1}
+                    }
+                ],
+                "next_cursor": null
+            }),
+        ),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub(super) async fn list_run_logs(
     State(app): State<App>,
@@ -247,10 +372,51 @@ pub(super) async fn list_run_logs(
     Ok(Json(LogsResponse { logs: logs.collect(), next_cursor }))
 }
 
-/// `POST /runs/{id}/approve`: deletes the records that a held run has not seen again, unless they were saved since.
+/// Approve held deletions
+///
+/// Carries out the deletions that a full sync held back because there were suspiciously many. Deletes the records that
+/// the run did not find, except those that were saved again since.
+///
+/// Fails with 409 if the run holds no deletions, was approved already, or a later run has replaced it. Needs the scope
+/// `environment:syncs:execute`.
 #[utoipa::path(
-    post, path = "/runs/{id}/approve", tag = "Runs", params(("id" = Uuid, Path)),
-    responses((status = 200, body = RunBody), (status = "4XX", body = ErrorBody)),
+    post, path = "/runs/{id}/approve", tag = "Runs",
+    params(
+        ("id" = Uuid, Path, description = "Id of the run."),
+    ),
+    responses(
+        (
+            status = 200, description = "The run, with `approved_at`",
+            body = RunBody,
+            example = json!({
+                "id": "01978a3e-1111-7c21-9d4e-2b6a1f0c8e11",
+                "kind": "sync",
+                "function": "buyers",
+                "variant": "base",
+                "provider_config_key": "shop",
+                "connection_id": "user-1",
+                "trigger": "schedule",
+                "attempt": 1,
+                "job_id": null,
+                "state": "success",
+                "started_at": "2026-03-01T09:00:00.000Z",
+                "finished_at": "2026-03-01T09:00:04.000Z",
+                "duration_ms": 4000,
+                "error": null,
+                "counts": {"Buyer": {"added": 2, "updated": 1, "deleted": 0}},
+                "progress": {"done": 120, "total": 120},
+                "usage": {
+                    "cpu_ms": 38.5,
+                    "peak_memory_bytes": 4194304,
+                    "requests": 3,
+                    "sent_bytes": 0,
+                    "received_bytes": 48213,
+                    "records": 120
+                },
+                "approved_at": "2026-03-01T10:30:00.000Z"
+            }),
+        ),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub(super) async fn approve_run(
     State(app): State<App>,
@@ -315,10 +481,10 @@ fn parse_search(text: String) -> Result<String, ApiError> {
 
 fn parse_line(text: &str) -> Result<i32, ApiError> {
     let line = text.parse::<i32>().ok().filter(|line| *line >= -1);
-    line.ok_or(ApiError::Cursor { problem: "is not one that this log gave out" })
+    line.ok_or(ApiError::Cursor { problem: "was not returned by this log" })
 }
 
-/// Where a run stands in the list, for its cursor: its start and its id.
+/// The position of a run in the list, for its cursor: its start and its id.
 fn place_bytes(run: &LoggedRun) -> Vec<u8> {
     [&run.started_at.timestamp_micros().to_be_bytes()[..], run.id.as_bytes()].concat()
 }

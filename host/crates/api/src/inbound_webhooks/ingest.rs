@@ -1,4 +1,4 @@
-//! `/webhook/{environment_uuid}/{unique_key}`: where providers call.
+//! `/webhook/{environment_uuid}/{unique_key}`: receives webhooks of providers.
 
 use std::sync::Arc;
 
@@ -19,19 +19,30 @@ use syncline_engine::{IngestError, Ingested, WebhookEndpoint, WebhookIngest, Web
 use syncline_telemetry::metrics::metrics;
 use syncline_types::ids::IntegrationKey;
 
-/// Tells under which id a webhook is kept.
+/// Response header with the id of the stored webhook.
 const ID_HEADER: &str = "x-syncline-webhook-id";
 
-/// `POST /webhook/{environment_uuid}/{unique_key}`: takes a webhook of the integration's provider in. It is stored
-/// when this answers, and processed afterwards; one that was stored already is answered likewise.
+/// Receive a provider webhook
+///
+/// The URL to which a provider sends its webhooks; `GET /integrations/{unique_key}?include=webhook` returns it. The
+/// host verifies the signature and stores the webhook before it answers. Functions and your backend get it afterwards.
+/// A webhook that is stored already is acknowledged and not processed again.
+///
+/// Needs no secret key: the provider's signature authenticates the request. The body can have 25 MB by default. Fails
+/// with 401 if the signature is missing or wrong, and with 429 or 503 if the host is busy.
 #[utoipa::path(
     post, path = "/webhook/{environment_uuid}/{unique_key}", tag = "Webhooks", security(()),
     params(
-        ("environment_uuid" = Uuid, Path), ("unique_key" = String, Path),
-        ("connection_id" = Option<String>, Query, description = "The connection that it is about, if the provider does not tell"),
+        ("environment_uuid" = Uuid, Path, description = "Id of the environment."),
+        ("unique_key" = String, Path, description = "The unique key of the integration."),
+        ("connection_id" = Option<String>, Query, description = "The connection that the webhook is about, for providers whose webhooks do not identify it."),
     ),
-    request_body(content = String, description = "Whatever the provider sends", content_type = "application/json"),
-    responses((status = 200, description = "Stored, or the answer to a handshake"), (status = "4XX", body = ErrorBody), (status = 503, body = ErrorBody)),
+    request_body(content = String, description = "The body in the format of the provider", content_type = "application/json",
+        example = json!("{\"id\":\"evt_1\",\"type\":\"customer.updated\"}")),
+    responses(
+        (status = 200, description = "The webhook is stored, or the response to a handshake"),
+        (status = "4XX", body = ErrorBody),
+        (status = 503, description = "The host is busy, or the webhook secret is not configured", body = ErrorBody)),
 )]
 pub async fn ingest_webhook(
     State(app): State<App>,
@@ -41,11 +52,19 @@ pub async fn ingest_webhook(
     take(&app, path, request).await
 }
 
-/// `GET /webhook/{environment_uuid}/{unique_key}`: answers providers that try the URL out before they use it.
+/// Answer a webhook handshake
+///
+/// Answers the request with which some providers test a webhook URL before they use it. The format depends on the
+/// provider. Needs no secret key.
 #[utoipa::path(
     get, path = "/webhook/{environment_uuid}/{unique_key}", tag = "Webhooks", security(()),
-    params(("environment_uuid" = Uuid, Path), ("unique_key" = String, Path)),
-    responses((status = 200, description = "The answer"), (status = "4XX", body = ErrorBody)),
+    params(
+        ("environment_uuid" = Uuid, Path, description = "Id of the environment."),
+        ("unique_key" = String, Path, description = "The unique key of the integration."),
+    ),
+    responses(
+        (status = 200, description = "The response that the provider expects"),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub async fn answer_handshake(
     State(app): State<App>,
@@ -60,14 +79,14 @@ async fn take(app: &App, path: (String, String), request: Request) -> Result<Res
         metrics().count_refused_webhook(None, error.code().as_str());
     })?;
     if request.method() == Method::HEAD {
-        // Some only look whether there is something.
+        // Some providers only check that the URL exists.
         return Ok(StatusCode::OK.into_response());
     }
     let provider = endpoint.provider().as_str();
-    let taken = take_from(app, &endpoint, request).await.inspect_err(|error| {
+    let ingested = take_from(app, &endpoint, request).await.inspect_err(|error| {
         metrics().count_refused_webhook(Some(provider), error.code().as_str());
     })?;
-    let (result, response) = match taken {
+    let (result, response) = match ingested {
         Ingested::Stored(id) => ("stored", ([(ID_HEADER, id.to_string())], StatusCode::OK).into_response()),
         Ingested::Duplicate => ("duplicate", StatusCode::OK.into_response()),
         Ingested::Handshake(answered) => ("handshake", answer(answered)),
@@ -82,7 +101,7 @@ async fn find(app: &App, path: &(String, String)) -> Result<Arc<WebhookEndpoint>
 }
 
 async fn take_from(app: &App, endpoint: &WebhookEndpoint, request: Request) -> Result<Ingested, ApiError> {
-    let _place = endpoint.acquire_permit()?;
+    let _permit = endpoint.acquire_permit()?;
     let (parts, body) = request.into_parts();
     check_encoding(&parts.headers)?;
     let read = read_body(&app.inbound_webhooks, &parts.headers, body);
@@ -107,7 +126,7 @@ fn parse_path((environment, key): &(String, String)) -> Result<(Uuid, Integratio
     Ok((environment, parse_path_key(key)?))
 }
 
-/// Nobody signs what would have to be decompressed first.
+/// Rejects compressed bodies: providers sign uncompressed ones.
 fn check_encoding(headers: &HeaderMap) -> Result<(), ApiError> {
     match headers.get(header::CONTENT_ENCODING).map(HeaderValue::as_bytes) {
         None | Some(b"" | b"identity") => Ok(()),
@@ -115,14 +134,15 @@ fn check_encoding(headers: &HeaderMap) -> Result<(), ApiError> {
     }
 }
 
-/// A body with the room that it takes.
+/// A body with the permits for the memory that it uses.
 struct HeldBody {
     bytes: Vec<u8>,
-    /// Given back with it.
-    room: Option<OwnedSemaphorePermit>,
+    /// Released together with the body.
+    permits: Option<OwnedSemaphorePermit>,
 }
 
-/// Takes room as the body grows, so that what was announced and never comes holds nothing.
+/// Reads a body and acquires memory permits as it grows, so that a client that announces a length and sends nothing
+/// holds no memory.
 async fn read_body(ingest: &WebhookIngest, headers: &HeaderMap, body: Body) -> Result<HeldBody, ApiError> {
     let limit_bytes = ingest.max_body_bytes();
     let announced =
@@ -130,17 +150,17 @@ async fn read_body(ingest: &WebhookIngest, headers: &HeaderMap, body: Body) -> R
     if announced.is_some_and(|length| length > limit_bytes) {
         return Err(ApiError::TooLarge { limit_bytes });
     }
-    let mut held = HeldBody { bytes: Vec::new(), room: None };
+    let mut held = HeldBody { bytes: Vec::new(), permits: None };
     let mut stream = body.into_data_stream();
     while let Some(chunk) = stream.next().await {
         let chunk: Bytes = chunk.map_err(|_| ApiError::BodyCut)?;
         if held.bytes.len() + chunk.len() > limit_bytes {
             return Err(ApiError::TooLarge { limit_bytes });
         }
-        let room = ingest.hold(chunk.len())?;
-        match &mut held.room {
-            Some(held) => held.merge(room),
-            none => *none = Some(room),
+        let permits = ingest.hold(chunk.len())?;
+        match &mut held.permits {
+            Some(held) => held.merge(permits),
+            none => *none = Some(permits),
         }
         held.bytes.extend_from_slice(&chunk);
     }
@@ -149,7 +169,7 @@ async fn read_body(ingest: &WebhookIngest, headers: &HeaderMap, body: Body) -> R
 
 fn answer(answered: Answered) -> Response {
     match answered {
-        // What is echoed is nobody's page.
+        // The text comes from the request, so browsers must not interpret it as a page.
         Answered::Text(text) => (
             [
                 (header::CONTENT_TYPE, "text/plain; charset=utf-8"),

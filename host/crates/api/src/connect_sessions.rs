@@ -21,74 +21,114 @@ use syncline_engine::{ConfigDefaults, ConnectionRoute, Integration, NewConnectSe
 use syncline_types::ids::{ConnectionId, IntegrationKey};
 use syncline_types::sanitize::contains_nul;
 
-/// What an environment shows that has set nothing. The Connect UI knows this title, and translates it.
+/// Title for environments without one. The Connect UI recognizes this text and translates it.
 const DEFAULT_TITLE: &str = "Connect your account";
 const DEFAULT_COLOR: &str = "#2f5bea";
 
 type PerIntegration<T> = BTreeMap<String, T>;
 
+/// A connect session to create.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CreateSessionRequest {
-    /// Required unless `tags` is given.
+    /// The end user. Required unless `tags` is present.
     end_user: Option<EndUser>,
+    /// The organization of the end user.
     organization: Option<Organization>,
-    /// Unique keys. Left out or empty: all integrations of the environment.
+    /// Unique keys of the integrations that the user can connect. Default, also for an empty list: all integrations of
+    /// the environment.
     #[serde(default)]
     allowed_integrations: Vec<String>,
-    /// By unique key: `{"connection_config": {…}, "authorization_params": {…}, "user_scopes": "…"}`. Questions
-    /// that are answered here are not asked.
+    /// Values for single integrations, by unique key: `{"connection_config": {…}, "authorization_params": {…},
+    /// "user_scopes": "…"}`. The Connect UI does not ask for values that are set here.
     #[serde(default)]
     #[schema(value_type = Object)]
     integrations_config_defaults: PerIntegration<ConfigDefaults>,
-    /// By unique key: `{"docs_connect": "https://…"}`, the manual that the Connect UI links to.
+    /// Changes of the Connect UI for single integrations, by unique key: `{"docs_connect": "https://…"}` is the help
+    /// page to which it links.
     #[serde(default)]
     #[schema(value_type = Object)]
     overrides: PerIntegration<UiOverrides>,
-    /// Where the webhooks of the connection go, in place of the environment's URLs.
+    /// URL for the connection's webhooks. Default: the URLs of the environment.
     webhook_url_override: Option<String>,
-    /// Copied onto the connection and into its webhooks: at most 10, keys are kept in lower case.
+    /// Tags, at most 10. They are copied to the connection and its webhooks. Keys are converted to lower case.
     tags: Option<BTreeMap<String, String>>,
 }
 
+/// A reconnect session to create.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ReconnectSessionRequest {
+    /// The id of the connection to renew.
     connection_id: String,
-    /// The integration's unique key.
+    /// The unique key of the integration.
     integration_id: String,
+    /// The end user. Default: unchanged.
     end_user: Option<EndUser>,
+    /// The organization of the end user.
     organization: Option<Organization>,
-    /// As for a new session, for this integration.
+    /// Values for single integrations, by unique key: `{"connection_config": {…}, "authorization_params": {…},
+    /// "user_scopes": "…"}`. The Connect UI does not ask for values that are set here.
     #[serde(default)]
     #[schema(value_type = Object)]
     integrations_config_defaults: PerIntegration<ConfigDefaults>,
+    /// Changes of the Connect UI for single integrations, by unique key: `{"docs_connect": "https://…"}` is the help
+    /// page to which it links.
     #[serde(default)]
     #[schema(value_type = Object)]
     overrides: PerIntegration<UiOverrides>,
+    /// URL for the connection's webhooks.
     webhook_url_override: Option<String>,
-    /// Set on the connection when it is connected; its other tags stay.
+    /// Tags to set on the connection when the user has reconnected. Its other tags stay.
     tags: Option<BTreeMap<String, String>>,
 }
 
+/// A new session.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct SessionResponse {
+    /// The session.
     data: SessionBody,
 }
 
+/// A new session.
 #[derive(Debug, Serialize, ToSchema)]
 struct SessionBody {
-    /// Shown this once. Whoever has it can connect accounts in the end user's name.
+    /// The session token, which is returned only once. Its holder can connect accounts in the name of the end user.
     token: String,
-    /// The Connect UI with this session, as a page to send the end user to.
+    /// URL of the Connect UI with this session.
     connect_link: String,
+    /// When the session expires: 30 minutes after its creation.
     expires_at: String,
 }
 
-/// `POST /connect/sessions`: opens a session of 30 minutes, in which an end user may connect accounts.
+/// Create a connect session
+///
+/// Creates a session in which one end user can connect accounts for 30 minutes. Call this from your backend and pass
+/// only the token, or the link, to the browser.
+///
+/// Name the end user in `end_user`, or in `tags`. Fails with 400 if `allowed_integrations` or another member names an
+/// integration that does not exist. Needs the scope `environment:connect_sessions:write`.
 #[utoipa::path(
-    post, path = "/connect/sessions", tag = "Connect sessions", request_body = CreateSessionRequest,
-    responses((status = 201, body = SessionResponse), (status = "4XX", body = ErrorBody)),
+    post, path = "/connect/sessions", tag = "Connect sessions",
+    request_body(content = CreateSessionRequest,
+        example = json!({
+            "end_user": {"id": "7", "email": "ada@example.com", "display_name": "Ada"},
+            "allowed_integrations": ["shop"],
+            "tags": {"plan": "pro"}
+        })),
+    responses(
+        (
+            status = 201, description = "The session was created",
+            body = SessionResponse,
+            example = json!({
+                "data": {
+                    "token": "syncline_connect_session_0123456789abcdef",
+                    "connect_link": "https://syncline.example.com/connect/?session_token=syncline_connect_session_0123456789abcdef",
+                    "expires_at": "2026-03-01T09:30:00.000Z"
+                }
+            }),
+        ),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub(super) async fn create_session(
     State(app): State<App>,
@@ -97,13 +137,13 @@ pub(super) async fn create_session(
     ApiJson(request): ApiJson<CreateSessionRequest>,
 ) -> Result<(StatusCode, Json<SessionResponse>), ApiError> {
     if request.end_user.is_none() && request.tags.is_none() {
-        let message = "is required: `end_user` says whose account it will be, or `tags` do";
+        let message = "is required unless `tags` identifies the end user";
         return Err(ApiError::body("invalid_type", &["end_user"], message));
     }
     let allowed = request.allowed_integrations.iter().enumerate();
     let allowed = allowed.map(|(index, key)| parse_key(&["allowed_integrations", &index.to_string()], key));
     let allowed = allowed.collect::<Result<Vec<_>, _>>()?;
-    let wanted = RequestedSession {
+    let requested = RequestedSession {
         end_user: request.end_user,
         organization: request.organization,
         allowed_integrations: (!allowed.is_empty()).then_some(allowed),
@@ -113,13 +153,30 @@ pub(super) async fn create_session(
         tags: request.tags,
         reconnects: None,
     };
-    app.open_session(&client, wanted).await
+    app.open_session(&client, requested).await
 }
 
-/// `POST /connect/sessions/reconnect`: opens a session in which one connection is connected anew.
+/// Create a reconnect session
+///
+/// Creates a session of 30 minutes in which an end user can renew the credentials of an existing connection. The
+/// connection keeps its id, its records and its schedules. Needs the scope `environment:connect_sessions:write`.
 #[utoipa::path(
-    post, path = "/connect/sessions/reconnect", tag = "Connect sessions", request_body = ReconnectSessionRequest,
-    responses((status = 201, body = SessionResponse), (status = "4XX", body = ErrorBody)),
+    post, path = "/connect/sessions/reconnect", tag = "Connect sessions",
+    request_body(content = ReconnectSessionRequest,
+        example = json!({"connection_id": "user-1", "integration_id": "shop"})),
+    responses(
+        (
+            status = 201, description = "The session was created",
+            body = SessionResponse,
+            example = json!({
+                "data": {
+                    "token": "syncline_connect_session_0123456789abcdef",
+                    "connect_link": "https://syncline.example.com/connect/?session_token=syncline_connect_session_0123456789abcdef",
+                    "expires_at": "2026-03-01T09:30:00.000Z"
+                }
+            }),
+        ),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub(super) async fn create_reconnect_session(
     State(app): State<App>,
@@ -130,7 +187,7 @@ pub(super) async fn create_reconnect_session(
     let integration = parse_key(&["integration_id"], &request.integration_id)?;
     let connection: ConnectionId = parse_name("connection_id", &request.connection_id, ApiError::body)?;
     let route = app.find_connection_by_name(&client, &integration, &connection).await?;
-    let wanted = RequestedSession {
+    let requested = RequestedSession {
         end_user: request.end_user,
         organization: request.organization,
         allowed_integrations: Some(vec![integration]),
@@ -140,63 +197,112 @@ pub(super) async fn create_reconnect_session(
         tags: request.tags,
         reconnects: Some(route),
     };
-    app.open_session(&client, wanted).await
+    app.open_session(&client, requested).await
 }
 
+/// A session.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct SessionDetailsResponse {
+    /// The session.
     data: SessionDetails,
 }
 
-/// What the Connect UI has to know.
+/// What the Connect UI needs to know about a session.
 #[derive(Debug, Serialize, ToSchema)]
 struct SessionDetails {
+    /// Unique keys of the integrations that the user can connect.
     allowed_integrations: Vec<String>,
-    /// By unique key.
+    /// Preset values, by unique key.
     #[schema(value_type = Object)]
     integrations_config_defaults: Value,
+    /// Changes of the Connect UI, by unique key.
     #[schema(value_type = Object)]
     overrides: Value,
+    /// The end user, or `null`.
     #[serde(rename = "endUser")]
     #[schema(value_type = Option<Object>)]
     end_user: Option<Value>,
+    /// Whether the session renews an existing connection.
     #[serde(rename = "isReconnecting")]
     is_reconnecting: bool,
+    /// How the Connect UI looks.
     #[serde(rename = "connectUISettings")]
     connect_ui_settings: ConnectUiSettings,
-    /// Where the web socket is that tells of an authorization in another window, on the API's host.
+    /// Path of the WebSocket that reports the outcome of an authorization, relative to the host of the API.
     #[serde(rename = "websocketsPath")]
     websockets_path: String,
+    /// When the session expires.
     expires_at: String,
 }
 
-/// How the Connect UI looks. `primaryColor` and `theme` say the same in the words of different clients.
+/// How the Connect UI looks. `primaryColor` and `theme` contain the same color, for different clients.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct ConnectUiSettings {
+    /// Title of the page.
     title: String,
+    /// Color of buttons and links, as `#rrggbb`.
     primary_color: String,
+    /// Colors of the light and the dark theme.
     theme: Themes,
     /// `light`, `dark` or `system`.
     default_theme: &'static str,
+    /// Always `false`.
     show_watermark: bool,
 }
 
+/// Colors of both themes.
 #[derive(Debug, Serialize, ToSchema)]
 struct Themes {
+    /// Colors of the light theme.
     light: Theme,
+    /// Colors of the dark theme.
     dark: Theme,
 }
 
+/// Colors of a theme.
 #[derive(Debug, Serialize, ToSchema)]
 struct Theme {
+    /// Color of buttons and links, as `#rrggbb`.
     primary: String,
 }
 
-/// `GET /connect/session`: what the session of the token allows, and how the Connect UI shall look.
+/// Get the connect session
+///
+/// Returns what the session allows and how the Connect UI looks. Authenticate with the session token. Fails with 401
+/// `unknown_connect_session_token` after the session has expired.
 #[utoipa::path(
     get, path = "/connect/session", tag = "Connect sessions", security(("session_token" = [])),
-    responses((status = 200, body = SessionDetailsResponse), (status = "4XX", body = ErrorBody)),
+    responses(
+        (
+            status = 200, description = "The session",
+            body = SessionDetailsResponse,
+            example = json!({
+                "data": {
+                    "allowed_integrations": ["shop"],
+                    "integrations_config_defaults": {},
+                    "overrides": {},
+                    "endUser": {
+                        "id": "7",
+                        "display_name": "Ada",
+                        "email": "ada@example.com",
+                        "tags": null,
+                        "organization": null
+                    },
+                    "isReconnecting": false,
+                    "connectUISettings": {
+                        "title": "Connect your account",
+                        "primaryColor": "#2f5bea",
+                        "theme": {"light": {"primary": "#2f5bea"}, "dark": {"primary": "#2f5bea"}},
+                        "defaultTheme": "system",
+                        "showWatermark": false
+                    },
+                    "websocketsPath": "/",
+                    "expires_at": "2026-03-01T09:30:00.000Z"
+                }
+            }),
+        ),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub(super) async fn get_session(
     State(app): State<App>,
@@ -235,10 +341,15 @@ pub(super) async fn get_session(
     }))
 }
 
-/// `DELETE /connect/session`: ends the session of the token.
+/// End the connect session
+///
+/// Ends the session, so that its token can no longer be used. Connected accounts stay connected. Authenticate with the
+/// session token.
 #[utoipa::path(
     delete, path = "/connect/session", tag = "Connect sessions", security(("session_token" = [])),
-    responses((status = 204), (status = "4XX", body = ErrorBody)),
+    responses(
+        (status = 204, description = "The session was ended"),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub(super) async fn delete_session(
     State(app): State<App>,
@@ -249,7 +360,7 @@ pub(super) async fn delete_session(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// A session that a request asks for, of either kind.
+/// A requested session: a new one, or one that renews a connection.
 struct RequestedSession {
     end_user: Option<EndUser>,
     organization: Option<Organization>,
@@ -265,49 +376,49 @@ impl App {
     async fn open_session(
         &self,
         client: &Client,
-        mut wanted: RequestedSession,
+        mut requested: RequestedSession,
     ) -> Result<(StatusCode, Json<SessionResponse>), ApiError> {
-        if let Some(user) = &wanted.end_user {
+        if let Some(user) = &requested.end_user {
             user.check()?;
         }
-        if let Some(organization) = &wanted.organization {
+        if let Some(organization) = &requested.organization {
             organization.check()?;
         }
-        let (end_user, organization) = (wanted.end_user.as_ref(), wanted.organization.as_ref());
+        let (end_user, organization) = (requested.end_user.as_ref(), requested.organization.as_ref());
         let mut tags = generated_tags(end_user, organization);
-        tags.extend(checked_tags(wanted.tags.unwrap_or_default())?);
+        tags.extend(checked_tags(requested.tags.unwrap_or_default())?);
         let end_user = match end_user {
             Some(user) => Some(user.stored(organization)),
             None => end_user_of_tags(&tags),
         };
-        // Clients of old name the override among the defaults.
-        for defaults in wanted.defaults.values_mut() {
+        // Older clients send the override among the defaults.
+        for defaults in requested.defaults.values_mut() {
             if let Some(Value::String(url)) = defaults.connection_config.remove("webhook_url") {
-                wanted.webhook_url_override.get_or_insert(url);
+                requested.webhook_url_override.get_or_insert(url);
             }
         }
-        let webhook_url_override = wanted.webhook_url_override.filter(|url| !url.is_empty());
+        let webhook_url_override = requested.webhook_url_override.filter(|url| !url.is_empty());
         if let Some(url) = &webhook_url_override {
             check_webhook_url(url)?;
         }
         let known = self.integrations.list(client.environment.pk).await?;
-        for (index, key) in wanted.allowed_integrations.iter().flatten().enumerate() {
+        for (index, key) in requested.allowed_integrations.iter().flatten().enumerate() {
             find_known(&known, &["allowed_integrations", &index.to_string()], key)?;
         }
         let defaults =
-            check_each("integrations_config_defaults", wanted.defaults, &known, |path, found, one| {
+            check_each("integrations_config_defaults", requested.defaults, &known, |path, found, one| {
                 self.check_defaults(path, found, one)
             })?;
         let overrides =
-            check_each("overrides", wanted.overrides, &known, |path, _, one| check_overrides(path, one))?;
+            check_each("overrides", requested.overrides, &known, |path, _, one| check_overrides(path, one))?;
         let new = NewConnectSession {
             end_user,
             tags,
-            allowed_integrations: wanted.allowed_integrations,
+            allowed_integrations: requested.allowed_integrations,
             defaults,
             overrides,
             webhook_url_override,
-            reconnects: wanted.reconnects,
+            reconnects: requested.reconnects,
         };
         let created = self.connect_sessions.create(&client.environment, new).await?;
         let token = created.token.expose().to_owned();
@@ -316,7 +427,7 @@ impl App {
         Ok((StatusCode::CREATED, Json(SessionResponse { data })))
     }
 
-    /// An answer that the provider's pattern refuses would fail every end user later.
+    /// Checks preset values now, because an invalid one would make the connect attempts of all end users fail.
     fn check_defaults(
         &self,
         path: &[&str],
@@ -330,7 +441,7 @@ impl App {
                 .iter()
                 .any(|(name, value)| name.contains('\0') || contains_nul(value));
         if contains_nul {
-            return Err(ApiError::body("invalid_format", path, "must not hold a NUL character"));
+            return Err(ApiError::body("invalid_format", path, "must not contain a NUL character"));
         }
         let Some(provider) = self.catalogue.find(&integration.provider) else { return Ok(()) };
         for name in defaults.connection_config.keys() {
@@ -352,7 +463,7 @@ fn check_overrides(path: &[&str], overrides: &UiOverrides) -> Result<(), ApiErro
     Err(ApiError::body("invalid_format", &[path, &["docs_connect"]].concat(), "must be an http or https URL"))
 }
 
-/// Takes an object by unique key apart; each key must be that of an integration.
+/// Checks each entry of an object whose keys must be unique keys of integrations.
 fn check_each<T>(
     field: &str,
     given: PerIntegration<T>,
@@ -374,7 +485,7 @@ fn find_known<'a>(
     key: &IntegrationKey,
 ) -> Result<&'a Integration, ApiError> {
     known.iter().find(|one| one.unique_key == *key).ok_or_else(|| {
-        ApiError::body("custom", path, format!("there is no integration `{key}` in this environment"))
+        ApiError::body("custom", path, format!("integration `{key}` does not exist in this environment"))
     })
 }
 

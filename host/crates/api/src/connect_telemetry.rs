@@ -1,5 +1,5 @@
-//! `POST /connect/telemetry`: what the Connect UI tells of its use. It is logged for whoever looks for the place
-//! where end users give up, and kept nowhere.
+//! `POST /connect/telemetry`: usage events of the Connect UI. They are logged, so that an operator can find out where
+//! end users give up, and not stored.
 
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -12,29 +12,34 @@ use super::error::{ApiError, ErrorBody};
 use super::extract::{NoQuery, UnauthenticatedJson};
 use syncline_types::ids::IntegrationKey;
 
-/// How far the browser's clock may be off.
+/// Maximum deviation of the browser's clock.
 const TOLERANCE: TimeDelta = TimeDelta::hours(2);
 
+/// A step in the Connect UI.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TelemetryRequest {
-    /// The session's: a beacon has no headers.
+    /// The session token. It is part of the body because browser beacons cannot send headers.
     token: String,
+    /// The step.
     event: Event,
-    /// By the browser's clock, which may be off by two hours.
+    /// When the step happened, by the browser's clock. At most two hours off.
     #[schema(value_type = String)]
     timestamp: DateTime<Utc>,
+    /// What the step is about.
     dimensions: Option<Dimensions>,
 }
 
+/// What a step is about.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct Dimensions {
-    /// The unique key of the integration that it is about.
+    /// The unique key of the integration.
     #[schema(value_type = Option<String>)]
     integration: Option<IntegrationKey>,
 }
 
+/// A step in the Connect UI.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize, ToSchema)]
 enum Event {
     #[serde(rename = "open")]
@@ -69,11 +74,23 @@ enum Event {
     PopupClosed,
 }
 
-/// `POST /connect/telemetry`: notes a step of an end user in the Connect UI.
+/// Record a Connect UI event
+///
+/// Records a step of an end user in the Connect UI. The host writes it to its log and does not store it. The token in
+/// the body authenticates the request. Fails with 400 if `timestamp` is more than two hours off.
 #[utoipa::path(
-    post, path = "/connect/telemetry", tag = "Connect sessions", request_body = TelemetryRequest,
+    post, path = "/connect/telemetry", tag = "Connect sessions",
+    request_body(content = TelemetryRequest,
+        example = json!({
+            "token": "syncline_connect_session_0123456789abcdef",
+            "event": "click:connect",
+            "timestamp": "2026-03-01T09:00:00.000Z",
+            "dimensions": {"integration": "shop"}
+        })),
     security(()),
-    responses((status = 204), (status = "4XX", body = ErrorBody)),
+    responses(
+        (status = 204, description = "The event was logged"),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub(super) async fn note_telemetry(
     State(app): State<App>,
@@ -81,7 +98,7 @@ pub(super) async fn note_telemetry(
     UnauthenticatedJson(request): UnauthenticatedJson<TelemetryRequest>,
 ) -> Result<StatusCode, ApiError> {
     if !is_plausible(request.timestamp, app.clock.now()) {
-        let message = "must be the time of the event, to within two hours";
+        let message = "must be the time of the event and at most two hours off";
         return Err(ApiError::body("invalid_value", &["timestamp"], message));
     }
     let session = app.connect_sessions.find(&request.token).await?;
@@ -90,12 +107,12 @@ pub(super) async fn note_telemetry(
         environment = %session.environment.name,
         integration = integration.as_ref().map(tracing::field::display),
         event = ?request.event,
-        "a step in the Connect UI",
+        "Connect UI event",
     );
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Whether a browser's time is close enough to the host's.
+/// Whether a browser's time is close enough to the host's time.
 fn is_plausible(timestamp: DateTime<Utc>, now: DateTime<Utc>) -> bool {
     (now - timestamp).abs() <= TOLERANCE
 }

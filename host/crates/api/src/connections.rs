@@ -1,4 +1,4 @@
-//! `/connections`: end users' links to providers.
+//! `/connections`: links of end users to providers.
 
 mod change;
 mod import;
@@ -44,75 +44,131 @@ pub(super) struct ConnectionsQuery {
     page: Option<String>,
 }
 
+/// A page of connections.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct ConnectionsResponse {
+    /// The connections, newest first.
     connections: Vec<ConnectionListing>,
 }
 
-/// What does not work about a connection now.
+/// A current problem of a connection.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(super) struct ActiveError {
-    /// `auth` or `sync`.
+    /// `auth` (credentials) or `sync` (the last run of a sync failed).
     r#type: String,
+    /// Id under which the problem was logged.
     log_id: String,
 }
 
-/// A connection as a list shows it, without its credentials.
+/// A connection without its credentials.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct ConnectionListing {
+    /// Internal number of the connection.
     id: i64,
+    /// The connection id.
     connection_id: String,
+    /// The unique key of the integration.
     provider_config_key: String,
+    /// Slug of the provider in the catalogue.
     provider: String,
+    /// Current problems of the connection.
     errors: Vec<ActiveError>,
+    /// The end user who connected the account, or `null`.
     #[schema(value_type = Option<Object>)]
     end_user: Option<Value>,
+    /// Tags of the connection. Keys are in lower case.
     #[schema(value_type = Object)]
     tags: Value,
+    /// JSON object that your backend and your functions share.
     #[schema(value_type = Option<Object>)]
     metadata: Option<Value>,
+    /// When the connection was created.
     created: String,
 }
 
-/// A connection with everything.
+/// A connection with its configuration and credentials.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct ConnectionBody {
+    /// Internal number of the connection.
     id: i64,
+    /// The connection id.
     connection_id: String,
+    /// The unique key of the integration.
     provider_config_key: String,
+    /// Slug of the provider in the catalogue.
     provider: String,
+    /// Current problems of the connection.
     errors: Vec<ActiveError>,
+    /// The end user who connected the account, or `null`.
     #[schema(value_type = Option<Object>)]
     end_user: Option<Value>,
+    /// Tags of the connection. Keys are in lower case.
     #[schema(value_type = Object)]
     tags: Value,
+    /// JSON object that your backend and your functions share.
     #[schema(value_type = Option<Object>)]
     metadata: Option<Value>,
+    /// Values about the account that were collected while connecting, such as a subdomain.
     #[schema(value_type = Object)]
     connection_config: Value,
+    /// URL for this connection's webhooks, or `null` for the URLs of the environment.
     webhook_url_override: Option<String>,
+    /// When the connection was created.
     created_at: String,
+    /// When the connection was last changed.
     updated_at: String,
+    /// When the credentials were last read, or `null`.
     last_fetched_at: Option<String>,
-    /// Empty without the scope `environment:connections:read_credentials`.
+    /// Live credentials; the members depend on `type`, the auth mode. Empty without the scope
+    /// `environment:connections:read_credentials`.
     #[schema(value_type = Object)]
     credentials: Value,
 }
 
-/// `GET /connections`: a page of the environment's connections, newest first.
+/// List connections
+///
+/// Returns connections of the environment without their credentials, newest first. All filters can be combined. Pages
+/// are numbered; request pages until one has fewer entries than `limit`. Needs the scope
+/// `environment:connections:list`.
 #[utoipa::path(
     get, path = "/connections", tag = "Connections",
     params(
-        ("connectionId" = Option<String>, Query, description = "Exactly this id"),
-        ("search" = Option<String>, Query, description = "Part of the id, or of the end user's name or e-mail"),
-        ("endUserId" = Option<String>, Query, description = "The end user's id, or the tag `end_user_id`"),
-        ("endUserOrganizationId" = Option<String>, Query, description = "The organization's id, or the tag `organization_id`"),
-        ("integrationId" = Option<String>, Query, description = "Unique keys of integrations, separated by commas"),
-        ("tags" = Option<Object>, Query, style = DeepObject, explode, description = "All of these tags"),
-        ("limit" = Option<i64>, Query, description = "Default 10,000, else at most 2,000"),
-        ("page" = Option<i64>, Query, description = "From 0"),
+        ("connectionId" = Option<String>, Query, description = "Returns only connections with exactly this id."),
+        ("search" = Option<String>, Query, description = "Returns only connections whose id, or whose end user's name or email address, contains this text. 1 to 255 characters."),
+        ("endUserId" = Option<String>, Query, description = "Returns only connections of the end user with this id, or with this value of the tag `end_user_id`."),
+        ("endUserOrganizationId" = Option<String>, Query, description = "Returns only connections of the organization with this id, or with this value of the tag `organization_id`."),
+        ("integrationId" = Option<String>, Query, description = "Unique keys of integrations, separated by commas."),
+        ("tags" = Option<Object>, Query, style = DeepObject, explode, description = "Returns only connections with all of these tags: `tags[plan]=pro`."),
+        ("limit" = Option<i64>, Query, description = "Page size, 1 to 2,000. Default: 10,000."),
+        ("page" = Option<i64>, Query, description = "Number of the page, from 0. Default: 0."),
     ),
-    responses((status = 200, body = ConnectionsResponse), (status = "4XX", body = ErrorBody)),
+    responses(
+        (
+            status = 200, description = "A page of connections",
+            body = ConnectionsResponse,
+            example = json!({
+                "connections": [
+                    {
+                        "id": 1,
+                        "connection_id": "user-1",
+                        "provider_config_key": "shop",
+                        "provider": "stripe-api-key",
+                        "errors": [],
+                        "end_user": {
+                            "id": "7",
+                            "display_name": "Ada",
+                            "email": "ada@example.com",
+                            "tags": null,
+                            "organization": null
+                        },
+                        "tags": {"end_user_id": "7", "plan": "pro"},
+                        "metadata": {"region": "eu"},
+                        "created": "2026-03-01T09:00:00.000+00:00"
+                    }
+                ]
+            }),
+        ),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub(super) async fn list_connections(
     State(app): State<App>,
@@ -148,7 +204,7 @@ pub(super) async fn list_connections(
     Ok(Json(ConnectionsResponse { connections: listings.collect() }))
 }
 
-/// The query by which all routes of one connection name its integration.
+/// The query of `GET /connections/{connection_id}`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ConnectionQuery {
@@ -158,17 +214,51 @@ pub(super) struct ConnectionQuery {
     refresh_github_app_jwt_token: Option<String>,
 }
 
-/// `GET /connections/{connection_id}`: one, with its live credentials.
+/// Get a connection
+///
+/// Returns one connection with its live credentials. The host refreshes an expired token first. Without the scope
+/// `environment:connections:read_credentials`, `credentials` is empty.
+///
+/// Fails with 424 `invalid_credentials` if the credentials cannot be refreshed at the moment, and with 400 if the
+/// provider has rejected them; `payload.connection` then has the connection without credentials. Needs the scope
+/// `environment:connections:read`.
 #[utoipa::path(
     get, path = "/connections/{connection_id}", tag = "Connections",
     params(
-        ("connection_id" = String, Path),
-        ("provider_config_key" = String, Query, description = "The integration's unique key"),
-        ("force_refresh" = Option<bool>, Query, description = "Fetch new credentials even if these are valid"),
-        ("refresh_token" = Option<bool>, Query, description = "Show the refresh token"),
-        ("refresh_github_app_jwt_token" = Option<bool>, Query, description = "Also give a new JWT of the app, as `jwtToken`"),
+        ("connection_id" = String, Path, description = "The connection id."),
+        ("provider_config_key" = String, Query, description = "The unique key of the integration."),
+        ("force_refresh" = Option<bool>, Query, description = "Refreshes the token even if it is still valid. Default: `false`. Needs the scope for credentials."),
+        ("refresh_token" = Option<bool>, Query, description = "Includes the refresh token of an OAuth connection. Default: `false`. Needs the scope for credentials."),
+        ("refresh_github_app_jwt_token" = Option<bool>, Query, description = "Includes a new JWT of the app as `jwtToken`. Default: `false`. Needs the scope for credentials."),
     ),
-    responses((status = 200, body = ConnectionBody), (status = "4XX", body = ErrorBody)),
+    responses(
+        (
+            status = 200, description = "The connection",
+            body = ConnectionBody,
+            example = json!({
+                "id": 1,
+                "connection_id": "user-1",
+                "provider_config_key": "shop",
+                "provider": "stripe-api-key",
+                "errors": [],
+                "end_user": {
+                    "id": "7",
+                    "display_name": "Ada",
+                    "email": "ada@example.com",
+                    "tags": null,
+                    "organization": null
+                },
+                "tags": {"end_user_id": "7", "plan": "pro"},
+                "metadata": {"region": "eu"},
+                "connection_config": {},
+                "webhook_url_override": null,
+                "created_at": "2026-03-01T09:00:00.000+00:00",
+                "updated_at": "2026-03-01T09:00:00.000+00:00",
+                "last_fetched_at": "2026-03-01T09:00:00.000+00:00",
+                "credentials": {"type": "API_KEY", "apiKey": "sk_test_1"}
+            }),
+        ),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub(super) async fn get_connection(
     State(app): State<App>,
@@ -178,15 +268,15 @@ pub(super) async fn get_connection(
 ) -> Result<Json<ConnectionBody>, ApiError> {
     let forces = parse_query_flag("force_refresh", query.force_refresh.as_deref())?;
     let shows_refresh_token = parse_query_flag("refresh_token", query.refresh_token.as_deref())?;
-    let wants_app_token =
+    let includes_app_token =
         parse_query_flag("refresh_github_app_jwt_token", query.refresh_github_app_jwt_token.as_deref())?;
-    if forces || wants_app_token || shows_refresh_token {
+    if forces || includes_app_token || shows_refresh_token {
         client.require(Scope::ConnectionsReadCredentials)?;
     }
     let (key, id) = parse_names(&query.provider_config_key, &id)?;
     let options = CredentialOptions {
         freshness: if forces { Freshness::Forced } else { Freshness::AsNeeded },
-        with_app_token: wants_app_token,
+        with_app_token: includes_app_token,
     };
     let options = client.allows(Scope::ConnectionsReadCredentials).then_some(options);
     let body = |mut described: DescribedConnection, credentials| {
@@ -209,7 +299,7 @@ pub(super) async fn get_connection(
 }
 
 impl ConnectionBody {
-    /// `credentials` is `None` for clients that may not read them, and if they could not be refreshed.
+    /// `credentials` is `None` if the client lacks the scope for them, or if they could not be refreshed.
     fn new(described: DescribedConnection, credentials: Option<Value>) -> Self {
         let DescribedConnection { connection, errors } = described;
         Self {
@@ -254,7 +344,7 @@ impl From<ConnectionError> for ActiveError {
     }
 }
 
-/// The names of a connection, of which the key stands in the query and the id in the path.
+/// Parses the integration's key from the query and the connection id from the path.
 fn parse_names(key: &str, id: &str) -> Result<(IntegrationKey, ConnectionId), ApiError> {
     let key = parse_name("provider_config_key", key, ApiError::query)?;
     let id = id.parse().map_err(|problem: InvalidName| ApiError::Path {
@@ -282,7 +372,7 @@ fn parse_number(name: &'static str, text: &str, least: i64, most: i64) -> Result
     match text.parse::<i64>() {
         Ok(number) if (least..=most).contains(&number) => Ok(number),
         _ => {
-            let message = format!("is `{text}`; it must be a whole number from {least} to {most}");
+            let message = format!("must be a whole number from {least} to {most} (got `{text}`)");
             Err(ApiError::query("invalid_value", &[name], message))
         }
     }

@@ -1,4 +1,5 @@
-//! Whose account a connection is, and the tags that follow from it: one set of rules for sessions and imports.
+//! End users, organizations and the tags that are derived from them, with one set of rules for connect sessions and
+//! imports.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,14 +13,17 @@ const MAX_TAGS: usize = 10;
 const MAX_KEY_BYTES: usize = 64;
 const MAX_VALUE_CHARS: usize = 255;
 
-/// Whose account it is.
+/// The end user who owns an account.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct EndUser {
-    /// 1 to 255 characters.
+    /// Id of the user in your product, 1 to 255 characters.
     pub id: String,
+    /// Email address, 5 to 255 characters.
     pub email: Option<String>,
+    /// Name, at most 255 characters.
     pub display_name: Option<String>,
+    /// Further tags of the user. They are added to the tags of the connection if the total is at most 10.
     pub tags: Option<BTreeMap<String, String>>,
 }
 
@@ -27,8 +31,9 @@ pub(super) struct EndUser {
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Organization {
-    /// 1 to 255 characters.
+    /// Id of the organization in your product, 1 to 255 characters.
     pub id: String,
+    /// Name, at most 255 characters.
     pub display_name: Option<String>,
 }
 
@@ -49,7 +54,7 @@ impl EndUser {
         Ok(())
     }
 
-    /// As connections keep it.
+    /// The JSON that is stored with the connection.
     pub fn stored(&self, organization: Option<&Organization>) -> Value {
         json!({
             "id": self.id,
@@ -72,8 +77,8 @@ impl Organization {
     }
 }
 
-/// The tags that an end user and an organization bring, which were checked before. The user's own are left out if
-/// all of them together were too many.
+/// Returns the tags that are derived from an end user and an organization, which were checked before. The user's own
+/// tags are omitted if the total would exceed the limit.
 pub(super) fn generated_tags(
     end_user: Option<&EndUser>,
     organization: Option<&Organization>,
@@ -103,7 +108,7 @@ pub(super) fn generated_tags(
     tags
 }
 
-/// The end user that tags tell of, for requests that name none: lists of connections can be searched by it.
+/// Derives an end user from tags, for requests without `end_user`, so that lists of connections can be searched by it.
 pub(super) fn end_user_of_tags(tags: &Map<String, Value>) -> Option<Value> {
     let organization = tags
         .get("organization_id")
@@ -117,7 +122,7 @@ pub(super) fn end_user_of_tags(tags: &Map<String, Value>) -> Option<Value> {
     }))
 }
 
-/// Tags as a request gives them, with their keys in lower case.
+/// Checks the tags of a request and converts their keys to lower case.
 pub(super) fn checked_tags(tags: BTreeMap<String, String>) -> Result<Map<String, Value>, ApiError> {
     if tags.len() > MAX_TAGS {
         return Err(ApiError::body("too_big", &["tags"], format!("at most {MAX_TAGS} tags can be set")));
@@ -130,7 +135,7 @@ pub(super) fn checked_tags(tags: BTreeMap<String, String>) -> Result<Map<String,
         check_text(&path, &value, 1)?;
         let lower = key.to_lowercase();
         if !seen.insert(lower.clone()) {
-            let message = "stands there twice: keys are kept in lower case";
+            let message = "is a duplicate: keys are converted to lower case";
             return Err(ApiError::body("invalid_key", &path, message));
         }
         if lower == "end_user_email" && !looks_like_email(&value) {
@@ -148,14 +153,14 @@ fn check_key(path: &[&str], key: &str) -> Result<(), ApiError> {
     if is_valid {
         return Ok(());
     }
-    let message = "a tag's key must begin with a letter, be letters, digits and `_-./`, and at most 64 long";
+    let message = "must start with a letter, contain only letters, digits and `_-./`, and be at most 64 characters long";
     Err(ApiError::body("invalid_key", path, message))
 }
 
 fn check_text(path: &[&str], text: &str, least: usize) -> Result<(), ApiError> {
     let chars = text.chars().count();
     if text.contains('\0') {
-        return Err(ApiError::body("invalid_format", path, "must not hold a NUL character"));
+        return Err(ApiError::body("invalid_format", path, "must not contain a NUL character"));
     }
     if (least..=MAX_VALUE_CHARS).contains(&chars) {
         return Ok(());
@@ -185,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_users_own_tags_are_left_out_whole_when_they_are_too_many() {
+    fn all_own_tags_of_a_user_are_omitted_if_there_are_too_many() {
         assert_eq!(generated_tags(Some(&user(8)), None).len(), 10);
         let generated = generated_tags(Some(&user(9)), None);
         assert_eq!(
@@ -195,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_kept_in_lower_case_and_once() {
+    fn tag_keys_are_lower_case_and_unique() {
         let tags = |pairs: &[(&str, &str)]| {
             checked_tags(pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect())
         };

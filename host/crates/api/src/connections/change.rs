@@ -21,31 +21,51 @@ pub(crate) struct OfIntegration {
     provider_config_key: String,
 }
 
+/// Changes of a connection. Omitted members stay unchanged.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct UpdateConnectionRequest {
+    /// The end user who owns the account.
     end_user: Option<EndUser>,
-    /// The end user's.
+    /// The organization of the end user. Requires `end_user`.
     organization: Option<Organization>,
-    /// With an end user or tags, all tags are replaced: by those that follow from the end user, and by these.
+    /// New tags, at most 10. They replace all tags, together with those that are derived from `end_user` and
+    /// `organization`.
     tags: Option<BTreeMap<String, String>>,
-    /// Empty to remove it.
+    /// URL for this connection's webhooks. An empty string removes it.
     webhook_url_override: Option<String>,
 }
 
+/// The result of a change.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ConnectionChanged {
+    /// Always `true`.
     success: bool,
 }
 
-/// `PATCH /connections/{connection_id}`: whose it is, its tags, and where its webhooks go.
+/// Update a connection
+///
+/// Changes the end user, the tags or the webhook URL of a connection. Omitted members stay unchanged. If `end_user` or
+/// `tags` is present, all tags are replaced. Credentials do not change. Needs the scope
+/// `environment:connections:update`.
 #[utoipa::path(
-    patch, path = "/connections/{connection_id}", tag = "Connections", request_body = UpdateConnectionRequest,
+    patch, path = "/connections/{connection_id}", tag = "Connections",
+    request_body(content = UpdateConnectionRequest,
+        example = json!({
+            "end_user": {"id": "7", "email": "ada@example.com", "display_name": "Ada"},
+            "tags": {"plan": "pro"}
+        })),
     params(
-        ("connection_id" = String, Path),
-        ("provider_config_key" = String, Query, description = "The integration's unique key"),
+        ("connection_id" = String, Path, description = "The connection id."),
+        ("provider_config_key" = String, Query, description = "The unique key of the integration."),
     ),
-    responses((status = 200, body = ConnectionChanged), (status = "4XX", body = ErrorBody)),
+    responses(
+        (
+            status = 200, description = "The connection was changed",
+            body = ConnectionChanged,
+            example = json!({"success": true}),
+        ),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub(crate) async fn update_connection(
     State(app): State<App>,
@@ -60,7 +80,7 @@ pub(crate) async fn update_connection(
         check_webhook_url(url)?;
     }
     if request.organization.is_some() && request.end_user.is_none() {
-        let message = "an organization is one of an end user; send `end_user` with it";
+        let message = "requires `end_user`: an organization belongs to an end user";
         return Err(ApiError::body("custom", &["organization"], message));
     }
     let replaces_tags = request.end_user.is_some() || request.tags.is_some();
@@ -74,14 +94,24 @@ pub(crate) async fn update_connection(
     Ok(Json(ConnectionChanged { success: true }))
 }
 
-/// `DELETE /connections/{connection_id}`: for good, with its credentials and with what its syncs kept.
+/// Delete a connection
+///
+/// Deletes a connection and its credentials permanently. Pre-deletion functions run first, for at most 30 seconds.
+/// Records are deleted in the background, and runs in progress can no longer write. Needs the scope
+/// `environment:connections:delete`.
 #[utoipa::path(
     delete, path = "/connections/{connection_id}", tag = "Connections",
     params(
-        ("connection_id" = String, Path),
-        ("provider_config_key" = String, Query, description = "The integration's unique key"),
+        ("connection_id" = String, Path, description = "The connection id."),
+        ("provider_config_key" = String, Query, description = "The unique key of the integration."),
     ),
-    responses((status = 200, body = ConnectionChanged), (status = "4XX", body = ErrorBody)),
+    responses(
+        (
+            status = 200, description = "The connection was deleted",
+            body = ConnectionChanged,
+            example = json!({"success": true}),
+        ),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub(crate) async fn delete_connection(
     State(app): State<App>,

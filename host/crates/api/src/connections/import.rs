@@ -1,4 +1,4 @@
-//! `POST /connections`: takes over what a client has already.
+//! `POST /connections`: imports credentials that a client already has.
 
 use std::collections::BTreeMap;
 
@@ -20,34 +20,86 @@ use syncline_providers::Provider;
 use syncline_types::ids::{ConnectionId, IntegrationKey};
 use syncline_types::sanitize::contains_nul;
 
+/// A connection to import.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ImportRequest {
-    /// Generated if left out.
+    /// Your id for the connection, unique within the integration. Default: a generated UUID.
     connection_id: Option<String>,
+    /// The unique key of the integration.
     provider_config_key: String,
-    /// `{"type": "API_KEY", "apiKey": …}`, `{"type": "BASIC", "username": …, "password": …}` or
-    /// `{"type": "NONE"}`, as the provider's auth mode asks for.
+    /// The credentials. `type` is the auth mode of the provider, and the other members depend on it: `{"type":
+    /// "API_KEY", "apiKey": …}`, `{"type": "BASIC", "username": …, "password": …}`, `{"type": "OAUTH2",
+    /// "access_token": …, "refresh_token": …, "expires_at": …}` or `{"type": "NONE"}`.
     #[schema(value_type = Object)]
     credentials: Map<String, Value>,
+    /// JSON object that your backend and your functions share. At most 1 MB.
     #[serde(default)]
     #[schema(value_type = Object)]
     metadata: Map<String, Value>,
+    /// Values that the provider needs, such as `{"subdomain": "acme"}`.
     #[serde(default)]
     #[schema(value_type = Object)]
     connection_config: Map<String, Value>,
+    /// URL for this connection's webhooks. Default: the URLs of the environment.
     webhook_url_override: Option<String>,
+    /// The end user who owns the account.
     end_user: Option<EndUser>,
-    /// The end user's.
+    /// The organization of the end user.
     organization: Option<Organization>,
+    /// Tags of the connection, at most 10. Keys are converted to lower case.
     #[serde(default)]
     tags: BTreeMap<String, String>,
 }
 
-/// `POST /connections`: takes over credentials that are there already, without calling the provider.
+/// Import a connection
+///
+/// Creates a connection from credentials that you already have, without calling the provider. Lifecycle functions that
+/// validate connections still run. The syncs of the connection start immediately. If the connection exists, its
+/// credentials are replaced and its records stay.
+///
+/// Connections of the auth modes `JWT`, `TWO_STEP`, `BILL` and `SIGNATURE` cannot be imported. Needs the scope
+/// `environment:connections:create`. The response includes the credentials if the key has the scope
+/// `environment:connections:read_credentials`.
 #[utoipa::path(
-    post, path = "/connections", tag = "Connections", request_body = ImportRequest,
-    responses((status = 201, body = ConnectionBody), (status = "4XX", body = ErrorBody)),
+    post, path = "/connections", tag = "Connections",
+    request_body(content = ImportRequest,
+        example = json!({
+            "connection_id": "user-1",
+            "provider_config_key": "shop",
+            "credentials": {"type": "API_KEY", "apiKey": "sk_test_1"},
+            "metadata": {"region": "eu"},
+            "end_user": {"id": "7", "email": "ada@example.com", "display_name": "Ada"},
+            "tags": {"plan": "pro"}
+        })),
+    responses(
+        (
+            status = 201, description = "The connection was imported",
+            body = ConnectionBody,
+            example = json!({
+                "id": 1,
+                "connection_id": "user-1",
+                "provider_config_key": "shop",
+                "provider": "stripe-api-key",
+                "errors": [],
+                "end_user": {
+                    "id": "7",
+                    "display_name": "Ada",
+                    "email": "ada@example.com",
+                    "tags": null,
+                    "organization": null
+                },
+                "tags": {"end_user_id": "7", "plan": "pro"},
+                "metadata": {"region": "eu"},
+                "connection_config": {},
+                "webhook_url_override": null,
+                "created_at": "2026-03-01T09:00:00.000+00:00",
+                "updated_at": "2026-03-01T09:00:00.000+00:00",
+                "last_fetched_at": "2026-03-01T09:00:00.000+00:00",
+                "credentials": {"type": "API_KEY", "apiKey": "sk_test_1"}
+            }),
+        ),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub(crate) async fn import_connection(
     State(app): State<App>,
@@ -95,14 +147,14 @@ pub(crate) async fn import_connection(
     Ok((StatusCode::CREATED, Json(ConnectionBody::new(described, credentials))))
 }
 
-/// Whose account a connection is, and the tags that follow, as they are stored.
+/// The end user of a connection and its tags, as they are stored.
 pub(super) struct UserAndTags {
     pub end_user: Option<Value>,
     pub tags: Value,
 }
 
 impl UserAndTags {
-    /// The tags that a request names stand above those that follow from its end user.
+    /// Tags of the request take precedence over tags that are derived from the end user.
     pub fn check(
         end_user: Option<EndUser>,
         organization: Option<Organization>,
@@ -121,10 +173,10 @@ impl UserAndTags {
     }
 }
 
-/// Refuses what the database cannot keep.
+/// Rejects NUL characters, which Postgres cannot store.
 pub(super) fn check_members(field: &'static str, members: &Map<String, Value>) -> Result<(), ApiError> {
     if members.iter().any(|(key, value)| key.contains('\0') || contains_nul(value)) {
-        return Err(ApiError::body("invalid_format", &[field], "must not hold a NUL character"));
+        return Err(ApiError::body("invalid_format", &[field], "must not contain a NUL character"));
     }
     Ok(())
 }
@@ -144,13 +196,14 @@ fn check_scopes_override(config: &Map<String, Value>) -> Result<(), ApiError> {
         |value: &Value| value.as_array().is_some_and(|scopes| scopes.iter().all(Value::is_string));
     match config.get(NAME) {
         Some(value) if !is_list_of_text(value) => {
-            Err(ApiError::body("invalid_type", &["connection_config", NAME], "must be a list of scopes"))
+            Err(ApiError::body("invalid_type", &["connection_config", NAME], "must be a list of strings"))
         }
         _ => Ok(()),
     }
 }
 
-/// Writes which installation of an app it is to where webhooks look for it, as its end user's way does.
+/// Copies the installation id of an app into the connection configuration, where webhooks look it up. The
+/// authorization flow does the same.
 fn note_installation(
     provider: &Provider,
     credentials: &StoredCredentials,
@@ -166,7 +219,7 @@ fn note_installation(
         Some(_) => true,
     };
     if is_other {
-        let message = format!("must be `{id}`, as in the credentials, or be left out");
+        let message = format!("must be `{id}`, as in the credentials, or be omitted");
         return Err(ApiError::body("invalid_value", &["connection_config", NAME], message));
     }
     config.insert(NAME.to_owned(), id.into());

@@ -1,4 +1,4 @@
-//! `/connections/metadata`: what a client's own backend notes beside connections, and hands to functions.
+//! `/connections/metadata`: JSON objects that a backend attaches to connections and shares with functions.
 
 use std::collections::BTreeSet;
 
@@ -17,17 +17,20 @@ use syncline_auth::{Client, rights};
 use syncline_engine::MetadataChange;
 use syncline_types::ids::{ConnectionId, IntegrationKey};
 
-/// Connections of one integration, and metadata for all of them.
+/// Metadata for one or several connections of an integration.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct MetadataRequest {
+    /// A connection id, or a list of them.
     connection_id: IdOrIds,
+    /// The unique key of the integration.
     provider_config_key: String,
+    /// The metadata. At most 1 MB.
     #[schema(value_type = Object)]
     metadata: Map<String, Value>,
 }
 
-/// One connection's id, or a list of them.
+/// A connection id, or a list of them.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(untagged, expecting = "an id or a list of ids")]
 enum IdOrIds {
@@ -35,10 +38,29 @@ enum IdOrIds {
     Many(Vec<String>),
 }
 
-/// `POST /connections/metadata`: replaces the metadata of these connections, of all of them or of none.
+/// Replace metadata
+///
+/// Replaces the metadata of one or several connections of an integration. Either all connections are changed or none.
+/// Fails with 404 `unknown_connection` if one does not exist. Needs the scope `environment:connections:update`.
 #[utoipa::path(
-    post, path = "/connections/metadata", tag = "Connections", request_body = MetadataRequest,
-    responses((status = 201, body = MetadataRequest), (status = "4XX", body = ErrorBody)),
+    post, path = "/connections/metadata", tag = "Connections",
+    request_body(content = MetadataRequest,
+        example = json!({
+            "connection_id": ["user-1", "user-2"],
+            "provider_config_key": "shop",
+            "metadata": {"region": "eu"}
+        })),
+    responses(
+        (
+            status = 201, description = "The request body",
+            body = MetadataRequest,
+            example = json!({
+                "connection_id": ["user-1", "user-2"],
+                "provider_config_key": "shop",
+                "metadata": {"region": "eu"}
+            }),
+        ),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub(crate) async fn set_metadata(
     State(app): State<App>,
@@ -50,10 +72,30 @@ pub(crate) async fn set_metadata(
     Ok((StatusCode::CREATED, Json(echo)))
 }
 
-/// `PATCH /connections/metadata`: merges these members into the metadata of these connections, of all or of none.
+/// Merge metadata
+///
+/// Adds or replaces the given members in the metadata of one or several connections; other members stay. Either all
+/// connections are changed or none. Fails with 404 `unknown_connection` if one does not exist. Needs the scope
+/// `environment:connections:update`.
 #[utoipa::path(
-    patch, path = "/connections/metadata", tag = "Connections", request_body = MetadataRequest,
-    responses((status = 200, body = MetadataRequest), (status = "4XX", body = ErrorBody)),
+    patch, path = "/connections/metadata", tag = "Connections",
+    request_body(content = MetadataRequest,
+        example = json!({
+            "connection_id": ["user-1", "user-2"],
+            "provider_config_key": "shop",
+            "metadata": {"region": "eu"}
+        })),
+    responses(
+        (
+            status = 200, description = "The request body",
+            body = MetadataRequest,
+            example = json!({
+                "connection_id": ["user-1", "user-2"],
+                "provider_config_key": "shop",
+                "metadata": {"region": "eu"}
+            }),
+        ),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub(crate) async fn merge_metadata(
     State(app): State<App>,
@@ -70,8 +112,7 @@ pub(crate) struct OlderQuery {
     provider_config_key: Option<String>,
 }
 
-/// `POST /connection/{connection_id}/metadata`: the older form of [`set_metadata`], with nothing but the metadata as
-/// its body.
+/// `POST /connection/{connection_id}/metadata`: the older form of [`set_metadata`]. The body is the metadata itself.
 pub(crate) async fn set_metadata_of_one(
     State(app): State<App>,
     client: EnvironmentAuth<rights::ConnectionsUpdate>,
@@ -85,7 +126,7 @@ pub(crate) async fn set_metadata_of_one(
     Ok((StatusCode::CREATED, Json(echo.metadata)))
 }
 
-/// `PATCH /connection/{connection_id}/metadata`: likewise for [`merge_metadata`].
+/// `PATCH /connection/{connection_id}/metadata`: the older form of [`merge_metadata`].
 pub(crate) async fn merge_metadata_of_one(
     State(app): State<App>,
     client: EnvironmentAuth<rights::ConnectionsUpdate>,
@@ -99,7 +140,7 @@ pub(crate) async fn merge_metadata_of_one(
     Ok(Json(echo.metadata))
 }
 
-/// The older form names the integration in its query or in a header.
+/// In the older form, the query or a header names the integration.
 fn older_request(
     id: &str,
     query: OlderQuery,
@@ -111,7 +152,7 @@ fn older_request(
         None => {
             let header = optional_header::<IntegrationKey>(headers, "provider-config-key")?;
             let missing = || {
-                ApiError::query("invalid_type", &["provider_config_key"], "is missing, here and as a header")
+                ApiError::query("invalid_type", &["provider_config_key"], "is required, as a query parameter or as the header `Provider-Config-Key`")
             };
             header.ok_or_else(missing)?.to_string()
         }
@@ -121,7 +162,7 @@ fn older_request(
 }
 
 impl App {
-    /// Writes to all connections that the request names, or to none, and gives the request back.
+    /// Writes to all connections that the request names or to none, and returns the request.
     async fn write_metadata(
         &self,
         client: &Client,
@@ -137,13 +178,13 @@ impl App {
         let ids = given.iter().map(|id| parse_name::<ConnectionId>("connection_id", id, ApiError::body));
         let ids = ids.collect::<Result<BTreeSet<_>, _>>()?;
         if ids.is_empty() {
-            return Err(ApiError::body("too_small", &["connection_id"], "must name a connection"));
+            return Err(ApiError::body("too_small", &["connection_id"], "must name at least one connection"));
         }
         check_members("metadata", &request.metadata)?;
         let ids: Vec<ConnectionId> = ids.into_iter().collect();
         let metadata = Value::Object(request.metadata);
         self.connections.set_metadata(client.environment.pk, &key, &ids, &metadata, change).await?;
-        let Value::Object(metadata) = metadata else { unreachable!("it was made of an object") };
+        let Value::Object(metadata) = metadata else { unreachable!("created from an object above") };
         Ok(MetadataRequest { metadata, ..request })
     }
 }

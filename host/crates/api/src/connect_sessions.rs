@@ -122,8 +122,8 @@ struct SessionBody {
             body = SessionResponse,
             example = json!({
                 "data": {
-                    "token": "syncline_connect_session_0123456789abcdef",
-                    "connect_link": "https://syncline.example.com/connect/?session_token=syncline_connect_session_0123456789abcdef",
+                    "token": "nango_connect_session_0123456789abcdef",
+                    "connect_link": "https://syncline.example.com/connect/?session_token=nango_connect_session_0123456789abcdef",
                     "expires_at": "2026-03-01T09:30:00.000Z"
                 }
             }),
@@ -170,8 +170,8 @@ pub(super) async fn create_session(
             body = SessionResponse,
             example = json!({
                 "data": {
-                    "token": "syncline_connect_session_0123456789abcdef",
-                    "connect_link": "https://syncline.example.com/connect/?session_token=syncline_connect_session_0123456789abcdef",
+                    "token": "nango_connect_session_0123456789abcdef",
+                    "connect_link": "https://syncline.example.com/connect/?session_token=nango_connect_session_0123456789abcdef",
                     "expires_at": "2026-03-01T09:30:00.000Z"
                 }
             }),

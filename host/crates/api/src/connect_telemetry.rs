@@ -82,7 +82,7 @@ enum Event {
     post, path = "/connect/telemetry", tag = "Connect sessions",
     request_body(content = TelemetryRequest,
         example = json!({
-            "token": "syncline_connect_session_0123456789abcdef",
+            "token": "nango_connect_session_0123456789abcdef",
             "event": "click:connect",
             "timestamp": "2026-03-01T09:00:00.000Z",
             "dimensions": {"integration": "shop"}

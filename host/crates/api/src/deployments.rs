@@ -1,4 +1,4 @@
-//! `/deployments`: takes a bundle, shows what it would change, and switches it on.
+//! `/deployments`: deploys bundles, or plans a deployment.
 
 use axum::Json;
 use axum::extract::{Request, State};
@@ -17,12 +17,35 @@ pub(super) struct DeployQuery {
     dry_run: Option<String>,
 }
 
-/// `POST /deployments`: deploys a bundle, as `syncline build` writes it. With `dry_run=true` only the plan is made.
+/// Deploy a bundle
+///
+/// Deploys a bundle, which `syncline build` writes and `syncline deploy` sends. The deployment is atomic: either
+/// everything in the bundle becomes active or nothing. With `dry_run=true` the host checks the bundle and returns the
+/// planned changes only.
+///
+/// A bundle can have 256 MB. Fails with 400 `invalid_sync_config` or `invalid_bundle` if the bundle has errors, and
+/// with 409 `conflicting_deployment` if another bundle has defined the same functions. Needs the scope
+/// `environment:deploy`.
 #[utoipa::path(
     post, path = "/deployments", tag = "Deployments",
-    params(("dry_run" = Option<bool>, Query, description = "Only say what would change")),
-    request_body(content = Vec<u8>, content_type = "application/x-tar"),
-    responses((status = 200, body = Deployment), (status = "4XX", body = ErrorBody)),
+    params(
+        ("dry_run" = Option<bool>, Query, description = "Returns the planned changes without applying them. Default: `false`."),
+    ),
+    request_body(content = Vec<u8>, content_type = "application/x-tar", description = "The bundle, a tar archive"),
+    responses(
+        (
+            status = 200, description = "The deployment, or the plan",
+            body = Deployment,
+            example = json!({
+                "id": "01978a3e-7777-7c21-9d4e-2b6a1f0c8e11",
+                "bundle": "shop",
+                "version": 3,
+                "digest": "b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9",
+                "changes": [{"change": "add", "kind": "sync", "integration": "shop", "name": "buyers"}],
+                "warnings": []
+            }),
+        ),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub(super) async fn create_deployment(
     State(app): State<App>,

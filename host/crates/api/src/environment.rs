@@ -1,4 +1,4 @@
-//! `/environment`: what the key's environment sets for all that happens in it, its signing keys and secret keys.
+//! `/environment`: settings, signing keys and secret keys of an environment.
 
 use axum::Json;
 use axum::extract::State;
@@ -15,37 +15,79 @@ use syncline_auth::{
     check_key_name, rights,
 };
 
+/// An environment.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct EnvironmentResponse {
+    /// The environment.
     data: EnvironmentBody,
 }
 
+/// An environment and its settings.
 #[derive(Debug, Serialize, ToSchema)]
 struct EnvironmentBody {
+    /// Id of the environment.
     id: Uuid,
+    /// Name of the environment, such as `dev`.
     name: String,
+    /// When the environment was created.
     created_at: String,
     #[serde(flatten)]
     settings: EnvironmentSettings,
-    /// Those that sign webhooks now, the newest first.
+    /// The keys that sign webhooks now, newest first.
     webhook_signing_keys: Vec<SigningKeyBody>,
 }
 
+/// A key that signs outbound webhooks.
 #[derive(Debug, Serialize, ToSchema)]
 struct SigningKeyBody {
+    /// Id of the key.
     id: Uuid,
+    /// When the key was created.
     created_at: String,
-    /// Until when it signs; null until it is rotated.
+    /// When the key stops signing, or `null` if it has not been rotated.
     expires_at: Option<String>,
-    /// `whsec_` and base64. For keys with the scope `environment:webhook_signing_key:read`.
+    /// The key: `whsec_` and Base64. Only with the scope `environment:webhook_signing_key:read`.
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<String>,
 }
 
-/// `GET /environment`: name, settings and signing keys.
+/// Get the environment
+///
+/// Returns the name, the settings and the webhook signing keys of the environment of the secret key. The signing keys
+/// themselves are included if the key has the scope `environment:webhook_signing_key:read`. Needs the scope
+/// `environment:settings:read`.
 #[utoipa::path(
     get, path = "/environment", tag = "Environment",
-    responses((status = 200, body = EnvironmentResponse), (status = "4XX", body = ErrorBody)),
+    responses(
+        (
+            status = 200, description = "The environment",
+            body = EnvironmentResponse,
+            example = json!({
+                "data": {
+                    "id": "01978a3e-0001-7c21-9d4e-2b6a1f0c8e11",
+                    "name": "dev",
+                    "created_at": "2026-03-01T09:00:00.000Z",
+                    "webhook_url": "https://app.example.com/webhooks/syncline",
+                    "webhook_url_secondary": null,
+                    "callback_url": null,
+                    "on_auth_creation": true,
+                    "on_auth_refresh_error": true,
+                    "on_sync_completion_always": false,
+                    "on_sync_error": true,
+                    "on_async_action_completion": true,
+                    "connect_ui_title": "Connect your shop",
+                    "connect_ui_primary_color": "#2f5bea",
+                    "webhook_signing_keys": [
+                        {
+                            "id": "01978a3e-0002-7c21-9d4e-2b6a1f0c8e11",
+                            "created_at": "2026-03-01T09:00:00.000Z",
+                            "expires_at": null
+                        }
+                    ]
+                }
+            }),
+        ),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub(super) async fn get_environment(
     State(app): State<App>,
@@ -55,10 +97,47 @@ pub(super) async fn get_environment(
     app.environment_response(&client).await
 }
 
-/// `PATCH /environment`: changes some settings. What is left out stays, null takes away.
+/// Update the environment
+///
+/// Changes settings of the environment. Omitted settings stay unchanged; `null` removes a setting. Needs the scope
+/// `environment:settings:update`.
 #[utoipa::path(
-    patch, path = "/environment", tag = "Environment", request_body = SettingsChange,
-    responses((status = 200, body = EnvironmentResponse), (status = "4XX", body = ErrorBody)),
+    patch, path = "/environment", tag = "Environment",
+    request_body(content = SettingsChange,
+        example = json!({
+            "webhook_url": "https://app.example.com/webhooks/syncline",
+            "connect_ui_title": "Connect your shop"
+        })),
+    responses(
+        (
+            status = 200, description = "The environment after the change",
+            body = EnvironmentResponse,
+            example = json!({
+                "data": {
+                    "id": "01978a3e-0001-7c21-9d4e-2b6a1f0c8e11",
+                    "name": "dev",
+                    "created_at": "2026-03-01T09:00:00.000Z",
+                    "webhook_url": "https://app.example.com/webhooks/syncline",
+                    "webhook_url_secondary": null,
+                    "callback_url": null,
+                    "on_auth_creation": true,
+                    "on_auth_refresh_error": true,
+                    "on_sync_completion_always": false,
+                    "on_sync_error": true,
+                    "on_async_action_completion": true,
+                    "connect_ui_title": "Connect your shop",
+                    "connect_ui_primary_color": "#2f5bea",
+                    "webhook_signing_keys": [
+                        {
+                            "id": "01978a3e-0002-7c21-9d4e-2b6a1f0c8e11",
+                            "created_at": "2026-03-01T09:00:00.000Z",
+                            "expires_at": null
+                        }
+                    ]
+                }
+            }),
+        ),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub(super) async fn patch_environment(
     State(app): State<App>,
@@ -70,21 +149,35 @@ pub(super) async fn patch_environment(
     app.environment_response(&client).await
 }
 
+/// A new signing key.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct RotatedResponse {
+    /// The key.
     data: RotatedBody,
 }
 
+/// A new signing key.
 #[derive(Debug, Serialize, ToSchema)]
 struct RotatedBody {
-    /// `whsec_` and base64.
+    /// The key: `whsec_` and Base64.
     webhook_signing_key: String,
 }
 
-/// `POST /environment/webhook-signing-key/rotate`: makes a new key. The one before signs for 24 hours more.
+/// Rotate the webhook signing key
+///
+/// Creates a new key that signs outbound webhooks. The previous key signs them too for 24 hours, so that receivers
+/// have time to change it. Needs the scope `environment:webhook_signing_key:rotate`.
 #[utoipa::path(
     post, path = "/environment/webhook-signing-key/rotate", tag = "Environment",
-    responses((status = 200, body = RotatedResponse), (status = "4XX", body = ErrorBody)),
+    responses(
+        (
+            status = 200, description = "The new key",
+            body = RotatedResponse,
+            example = json!({
+                "data": {"webhook_signing_key": "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="}
+            }),
+        ),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub(super) async fn rotate_signing_key(
     State(app): State<App>,
@@ -96,34 +189,70 @@ pub(super) async fn rotate_signing_key(
     Ok(Json(RotatedResponse { data: RotatedBody { webhook_signing_key: key.expose_text().to_owned() } }))
 }
 
+/// A secret key to create.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CreateKeyRequest {
+    /// Id of the environment.
     environment_id: Uuid,
+    /// Name of the key, unique in the environment.
     display_name: String,
-    /// By default `environment:*`.
+    /// Scopes of the key. Default: `environment:*`.
     scopes: Option<Vec<String>>,
 }
 
+/// A new secret key.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct CreatedKeyResponse {
+    /// The key.
     data: CreatedKeyBody,
 }
 
+/// A new secret key.
 #[derive(Debug, Serialize, ToSchema)]
 struct CreatedKeyBody {
+    /// Id of the key.
     id: Uuid,
+    /// Name of the key.
     display_name: String,
+    /// Scopes of the key.
     scopes: Vec<String>,
-    /// The key itself, shown this once.
+    /// The secret key, which is returned only once.
     secret: String,
+    /// When the key was created.
     created_at: String,
 }
 
-/// `POST /environment/api-keys`: makes a secret key of any environment.
+/// Create a secret key
+///
+/// Creates a secret key for any environment. The response contains the key; it is not shown again. A key cannot be
+/// created with `account:` scopes that the key of this request lacks.
+///
+/// Fails with 409 `duplicate_api_key` if the environment has a key with this name. Needs the scope
+/// `account:environments:api_keys:create`.
 #[utoipa::path(
-    post, path = "/environment/api-keys", tag = "Environments", request_body = CreateKeyRequest,
-    responses((status = 200, body = CreatedKeyResponse), (status = "4XX", body = ErrorBody)),
+    post, path = "/environment/api-keys", tag = "Environments",
+    request_body(content = CreateKeyRequest,
+        example = json!({
+            "environment_id": "01978a3e-0001-7c21-9d4e-2b6a1f0c8e11",
+            "display_name": "backend",
+            "scopes": ["environment:records:read"]
+        })),
+    responses(
+        (
+            status = 200, description = "The key was created",
+            body = CreatedKeyResponse,
+            example = json!({
+                "data": {
+                    "id": "01978a3e-0003-7c21-9d4e-2b6a1f0c8e11",
+                    "display_name": "backend",
+                    "scopes": ["environment:records:read"],
+                    "secret": "sk_syncline_0123456789abcdef",
+                    "created_at": "2026-03-01T09:00:00.000Z"
+                }
+            }),
+        ),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub(super) async fn create_key(
     State(app): State<App>,
@@ -136,10 +265,10 @@ pub(super) async fn create_key(
         .map_err(|problem| ApiError::body("invalid_format", &["display_name"], problem))?;
     let scopes = Scopes::parse(&scopes.unwrap_or_else(|| ScopePreset::Full.scopes()))
         .map_err(|unknown| ApiError::body("invalid_value", &["scopes"], unknown.to_string()))?;
-    // Rights over other environments are passed on by those alone who have them.
+    // Scopes over other environments can only be passed on by keys that have them.
     let is_account = |name: &&String| name.starts_with("account:");
     if let Some(name) = scopes.names().iter().filter(is_account).find(|name| !client.scopes().cover(name)) {
-        let message = format!("has `{name}`, which the key of this request does not have itself");
+        let message = format!("must not contain `{name}`: the key of this request does not have this scope");
         return Err(ApiError::body("invalid_value", &["scopes"], message));
     }
     let environment = app.environments.get_by_id(environment_id).await?;
@@ -155,22 +284,41 @@ pub(super) async fn create_key(
     }))
 }
 
+/// A secret key to revoke.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct DeleteKeyRequest {
+    /// Id of the environment.
     environment_id: Uuid,
+    /// Id of the key.
     key_id: Uuid,
 }
 
+/// The result of a change.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct SuccessResponse {
+    /// Always `true`.
     success: bool,
 }
 
-/// `DELETE /environment/api-keys`: revokes a secret key of any environment, on every host at once.
+/// Revoke a secret key
+///
+/// Revokes a secret key of any environment. Every host rejects the key from then on. Needs the scope
+/// `account:environments:api_keys:delete`.
 #[utoipa::path(
-    delete, path = "/environment/api-keys", tag = "Environments", request_body = DeleteKeyRequest,
-    responses((status = 200, body = SuccessResponse), (status = "4XX", body = ErrorBody)),
+    delete, path = "/environment/api-keys", tag = "Environments",
+    request_body(content = DeleteKeyRequest,
+        example = json!({
+            "environment_id": "01978a3e-0001-7c21-9d4e-2b6a1f0c8e11",
+            "key_id": "01978a3e-0003-7c21-9d4e-2b6a1f0c8e11"
+        })),
+    responses(
+        (
+            status = 200, description = "The key was revoked",
+            body = SuccessResponse,
+            example = json!({"success": true}),
+        ),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub(super) async fn delete_key(
     State(app): State<App>,

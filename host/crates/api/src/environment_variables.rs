@@ -13,22 +13,36 @@ use syncline_auth::rights;
 use syncline_engine::{InvalidVariableValue, VariableValue};
 use syncline_types::ids::{InvalidName, VariableName};
 
+/// An environment variable.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct VariableBody {
+    /// Name of the variable.
     name: String,
+    /// Value of the variable.
     value: String,
 }
 
+/// The value of a variable.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PutVariableRequest {
+    /// The value, at most 64 KB.
     value: String,
 }
 
-/// `GET /environment-variables`: every variable of the environment, by name.
+/// List environment variables
+///
+/// Returns all variables of the environment with their values, sorted by name. Functions can read them. Needs the
+/// scope `environment:variables:read`.
 #[utoipa::path(
     get, path = "/environment-variables", tag = "Environment variables",
-    responses((status = 200, body = Vec<VariableBody>), (status = "4XX", body = ErrorBody)),
+    responses(
+        (
+            status = 200, description = "The variables",
+            body = Vec<VariableBody>,
+            example = json!([{"name": "REGION", "value": "eu"}]),
+        ),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub(super) async fn list_variables(
     State(app): State<App>,
@@ -39,11 +53,20 @@ pub(super) async fn list_variables(
     Ok(Json(variables.into_iter().map(|(name, value)| VariableBody { name, value }).collect()))
 }
 
-/// `PUT /environment-variables/{name}`: sets one.
+/// Set an environment variable
+///
+/// Creates a variable or replaces its value. A value can have 64 KB. Needs the scope `environment:variables:write`.
 #[utoipa::path(
     put, path = "/environment-variables/{name}", tag = "Environment variables",
-    request_body = PutVariableRequest, params(("name" = String, Path)),
-    responses((status = 204), (status = "4XX", body = ErrorBody)),
+    
+    request_body(content = PutVariableRequest,
+        example = json!({"value": "eu"})),
+    params(
+        ("name" = String, Path, description = "Name of the variable."),
+    ),
+    responses(
+        (status = 204, description = "The variable was set"),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub(super) async fn put_variable(
     State(app): State<App>,
@@ -64,10 +87,17 @@ pub(super) async fn put_variable(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// `DELETE /environment-variables/{name}`: removes one; there need not be any.
+/// Delete an environment variable
+///
+/// Deletes a variable. Also succeeds if the variable does not exist. Needs the scope `environment:variables:write`.
 #[utoipa::path(
-    delete, path = "/environment-variables/{name}", tag = "Environment variables", params(("name" = String, Path)),
-    responses((status = 204), (status = "4XX", body = ErrorBody)),
+    delete, path = "/environment-variables/{name}", tag = "Environment variables",
+    params(
+        ("name" = String, Path, description = "Name of the variable."),
+    ),
+    responses(
+        (status = 204, description = "The variable does not exist anymore"),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub(super) async fn delete_variable(
     State(app): State<App>,

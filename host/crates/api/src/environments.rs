@@ -1,4 +1,5 @@
-//! `/environments`: all of the installation's. Their scopes are of the account, which no environment's own keys have.
+//! `/environments`: creates and deletes environments of the installation. Needs scopes of the account, which ordinary
+//! secret keys do not have.
 
 use axum::Json;
 use axum::extract::State;
@@ -14,29 +15,48 @@ use syncline_auth::{SettingsChange, rights};
 use syncline_types::environment_settings::HttpUrl;
 use syncline_types::ids::{EnvironmentName, InvalidName};
 
+/// An environment to create.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CreateEnvironmentRequest {
+    /// Name of the environment, such as `staging`.
     name: String,
+    /// URL to which providers redirect users, if it is not an address of this host. At most 2,048 bytes.
     #[schema(value_type = Option<String>)]
     callback_url: Option<HttpUrl>,
 }
 
+/// A new environment.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct CreatedEnvironmentResponse {
+    /// The environment.
     data: CreatedEnvironmentBody,
 }
 
+/// A new environment.
 #[derive(Debug, Serialize, ToSchema)]
 struct CreatedEnvironmentBody {
+    /// Id of the environment.
     id: Uuid,
+    /// Name of the environment.
     name: String,
 }
 
-/// `POST /environments`: makes one. It has no secret key yet.
+/// Create an environment
+///
+/// Creates an environment. It has no secret key yet: create one with `POST /environment/api-keys`. Fails with 409
+/// `duplicate_environment` if the name is in use. Needs the scope `account:environments:create`.
 #[utoipa::path(
-    post, path = "/environments", tag = "Environments", request_body = CreateEnvironmentRequest,
-    responses((status = 200, body = CreatedEnvironmentResponse), (status = "4XX", body = ErrorBody)),
+    post, path = "/environments", tag = "Environments",
+    request_body(content = CreateEnvironmentRequest,
+        example = json!({"name": "staging"})),
+    responses(
+        (
+            status = 200, description = "The environment was created",
+            body = CreatedEnvironmentResponse,
+            example = json!({"data": {"id": "01978a3e-0001-7c21-9d4e-2b6a1f0c8e11", "name": "staging"}}),
+        ),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub(super) async fn create_environment(
     State(app): State<App>,
@@ -58,10 +78,18 @@ pub(super) async fn create_environment(
     Ok(Json(CreatedEnvironmentResponse { data }))
 }
 
-/// `DELETE /environments/{id}`: deletes one with all that is in it.
+/// Delete an environment
+///
+/// Deletes an environment permanently, with its integrations, connections, records and keys. The default environment
+/// cannot be deleted. Needs the scope `account:environments:delete`.
 #[utoipa::path(
-    delete, path = "/environments/{id}", tag = "Environments", params(("id" = Uuid, Path)),
-    responses((status = 204), (status = "4XX", body = ErrorBody)),
+    delete, path = "/environments/{id}", tag = "Environments",
+    params(
+        ("id" = Uuid, Path, description = "Id of the environment."),
+    ),
+    responses(
+        (status = 204, description = "The environment was deleted"),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub(super) async fn delete_environment(
     State(app): State<App>,

@@ -1,4 +1,4 @@
-//! `/integrations/{unique_key}/functions` and `/scripts/config`: what is deployed.
+//! `/integrations/{unique_key}/functions` and `/scripts/config`: deployed functions.
 
 use std::collections::BTreeMap;
 
@@ -21,54 +21,77 @@ use syncline_types::ids::{FunctionName, IntegrationKey, InvalidName};
 const DEFAULT_LIMIT: usize = 20;
 const MAX_LIMIT: usize = 100;
 
-/// A deployed function. A sync has `returns`, `json_schema`, `runs`, `auto_start` and `track_deletes` too, an action
-/// `input`, `returns` and `json_schema`, a lifecycle function its `event`.
+/// A deployed function. Some members depend on `type`: syncs have `returns`, `json_schema`, `runs`, `auto_start` and
+/// `track_deletes`; actions have `input`, `returns` and `json_schema`; lifecycle functions have `event`; webhook
+/// functions have `webhookSubscriptions`.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(super) struct FunctionBody {
+    /// Internal number of the function.
     id: i64,
+    /// Name of the function.
     name: String,
-    /// `sync`, `action`, `on-event` or `webhook`.
+    /// `sync`, `action`, `on-event` (lifecycle function) or `webhook`.
     r#type: &'static str,
+    /// Description in `syncline.toml`.
     #[serde(skip_serializing_if = "Option::is_none")]
     description: Option<String>,
+    /// Always `true`.
     enabled: bool,
+    /// When the function was last deployed.
     last_deployed: String,
     /// Always `repo`: functions are deployed from a project.
     source: &'static str,
+    /// Name of the action's input model.
     #[serde(skip_serializing_if = "Option::is_none")]
     input: Option<String>,
+    /// Names of the models that the function returns or saves.
     #[serde(skip_serializing_if = "Option::is_none")]
     returns: Option<Vec<String>>,
+    /// JSON schemas of the models.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     json_schema: Option<Value>,
+    /// Frequency of the sync, such as `every 5 minutes`.
     #[serde(skip_serializing_if = "Option::is_none")]
     runs: Option<String>,
+    /// Whether the sync starts when a connection is created.
     #[serde(skip_serializing_if = "Option::is_none")]
     auto_start: Option<bool>,
+    /// Whether full runs mark missing records as deleted.
     #[serde(skip_serializing_if = "Option::is_none")]
     track_deletes: Option<bool>,
+    /// `post-connection-creation`, `pre-connection-deletion` or `validate-connection`.
     #[serde(skip_serializing_if = "Option::is_none")]
     event: Option<&'static str>,
+    /// Types of events that the webhook function handles.
     #[serde(skip_serializing_if = "Option::is_none", rename = "webhookSubscriptions")]
     webhook_subscriptions: Option<Vec<String>>,
 }
 
+/// A page of functions.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct FunctionsResponse {
+    /// The functions.
     data: Vec<FunctionBody>,
+    /// Position of the page.
     pagination: Pagination,
 }
 
+/// Position of a page.
 #[derive(Debug, Serialize, ToSchema)]
 struct Pagination {
+    /// Number of all functions that match.
     total: usize,
+    /// Number of the page, from 0.
     page: usize,
+    /// Page size.
     limit: usize,
 }
 
+/// One function.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct FunctionResponse {
+    /// The function.
     data: FunctionBody,
 }
 
@@ -81,17 +104,44 @@ pub(super) struct FunctionsQuery {
     limit: Option<String>,
 }
 
-/// `GET /integrations/{unique_key}/functions`: what is deployed for an integration, by name.
+/// List functions
+///
+/// Returns the functions that are deployed for an integration, sorted by name. Needs the scope
+/// `environment:integrations:list_functions`.
 #[utoipa::path(
     get, path = "/integrations/{unique_key}/functions", tag = "Functions",
     params(
-        ("unique_key" = String, Path),
-        ("type" = Option<String>, Query, description = "`sync`, `action`, `on-event` or `webhook`"),
-        ("search" = Option<String>, Query, description = "Part of the name, in either case"),
-        ("page" = Option<u64>, Query, description = "From 0"),
-        ("limit" = Option<u64>, Query, description = "Default 20, at most 100"),
+        ("unique_key" = String, Path, description = "The unique key of the integration."),
+        ("type" = Option<String>, Query, description = "`sync`, `action`, `on-event` or `webhook`."),
+        ("search" = Option<String>, Query, description = "Returns only functions whose name contains this text, ignoring case. 1 to 255 characters."),
+        ("page" = Option<u64>, Query, description = "Number of the page, from 0. Default: 0."),
+        ("limit" = Option<u64>, Query, description = "Page size, 1 to 100. Default: 20."),
     ),
-    responses((status = 200, body = FunctionsResponse), (status = "4XX", body = ErrorBody)),
+    responses(
+        (
+            status = 200, description = "A page of functions",
+            body = FunctionsResponse,
+            example = json!({
+                "data": [
+                    {
+                        "id": 1,
+                        "name": "buyers",
+                        "type": "sync",
+                        "description": "Syncs buyers.",
+                        "enabled": true,
+                        "last_deployed": "2026-03-01T09:00:00.000Z",
+                        "source": "repo",
+                        "returns": ["Buyer"],
+                        "json_schema": {"definitions": {"Buyer": {"type": "object"}}},
+                        "runs": "every 5 minutes",
+                        "auto_start": true,
+                        "track_deletes": true
+                    }
+                ],
+                "pagination": {"total": 1, "page": 0, "limit": 20}
+            }),
+        ),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub(super) async fn list_functions(
     State(app): State<App>,
@@ -120,16 +170,39 @@ pub(super) struct FunctionQuery {
     r#type: Option<String>,
 }
 
-/// `GET /integrations/{unique_key}/functions/{name}`: one; of several of that name the first, unless `type` says
-/// which.
+/// Get a function
+///
+/// Returns one deployed function. If functions of several types have this name, returns the first unless `type`
+/// selects another. Needs the scope `environment:functions:read`.
 #[utoipa::path(
     get, path = "/integrations/{unique_key}/functions/{name}", tag = "Functions",
     params(
-        ("unique_key" = String, Path),
-        ("name" = String, Path),
-        ("type" = Option<String>, Query, description = "`sync`, `action`, `on-event` or `webhook`"),
+        ("unique_key" = String, Path, description = "The unique key of the integration."),
+        ("name" = String, Path, description = "Name of the function."),
+        ("type" = Option<String>, Query, description = "`sync`, `action`, `on-event` or `webhook`."),
     ),
-    responses((status = 200, body = FunctionResponse), (status = "4XX", body = ErrorBody)),
+    responses(
+        (
+            status = 200, description = "The function",
+            body = FunctionResponse,
+            example = json!({
+                "data": {
+                    "id": 1,
+                    "name": "buyers",
+                    "type": "sync",
+                    "description": "Syncs buyers.",
+                    "enabled": true,
+                    "last_deployed": "2026-03-01T09:00:00.000Z",
+                    "source": "repo",
+                    "returns": ["Buyer"],
+                    "json_schema": {"definitions": {"Buyer": {"type": "object"}}},
+                    "runs": "every 5 minutes",
+                    "auto_start": true,
+                    "track_deletes": true
+                }
+            }),
+        ),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub(super) async fn get_function(
     State(app): State<App>,
@@ -150,14 +223,14 @@ pub(super) async fn get_function(
     Ok(Json(FunctionResponse { data: function.into() }))
 }
 
-/// `GET …/functions/{name}/code`: a component is not the source that it was compiled from.
+/// `GET …/functions/{name}/code`: not supported, because a component does not contain its source code.
 pub(super) async fn get_function_code(_: EnvironmentAuth<rights::FunctionsRead>) -> Result<(), ApiError> {
-    Err(ApiError::NotOffered("the code of a function is in the project that it was deployed from"))
+    Err(ApiError::NotOffered("the source code of functions is not stored here; see the project from which they were deployed"))
 }
 
-/// `DELETE …/functions/{name}`: a deployment brings and removes functions.
+/// `DELETE …/functions/{name}`: not supported, because only deployments add and remove functions.
 pub(super) async fn delete_function(_: EnvironmentAuth<rights::Deploy>) -> Result<(), ApiError> {
-    Err(ApiError::NotOffered("a function is removed by deploying its project without it"))
+    Err(ApiError::NotOffered("functions cannot be deleted one by one; deploy the project without this function"))
 }
 
 #[derive(Debug, Deserialize)]
@@ -166,11 +239,51 @@ pub(super) struct ScriptsQuery {
     format: Option<String>,
 }
 
-/// `GET /scripts/config`: everything that is deployed, by integration; or the actions as tools of a language model.
+/// List all deployed functions
+///
+/// Returns all deployed functions of the environment, grouped by integration. With `format=openai`, returns the
+/// actions as tools for a language model instead: `{"data": [{"name", "description", "parameters"}]}`. Needs the scope
+/// `environment:integrations:list_functions`.
 #[utoipa::path(
     get, path = "/scripts/config", tag = "Functions",
-    params(("format" = Option<String>, Query, description = "`nango`, the default, or `openai`")),
-    responses((status = 200, body = Object), (status = "4XX", body = ErrorBody)),
+    params(
+        ("format" = Option<String>, Query, description = "`nango` (by integration, the default) or `openai` (actions as tools)."),
+    ),
+    responses(
+        
+        (
+            status = 200, description = "A list of integrations with their functions; an object with `format=openai`",
+            body = Value,
+            content_type = "application/json",
+            example = json!([
+                {
+                    "providerConfigKey": "shop",
+                    "provider": "stripe-api-key",
+                    "syncs": [
+                        {
+                            "id": 1,
+                            "name": "buyers",
+                            "type": "sync",
+                            "description": "Syncs buyers.",
+                            "enabled": true,
+                            "last_deployed": "2026-03-01T09:00:00.000Z",
+                            "source": "repo",
+                            "returns": ["Buyer"],
+                            "json_schema": {"definitions": {"Buyer": {"type": "object"}}},
+                            "runs": "every 5 minutes",
+                            "auto_start": true,
+                            "track_deletes": true,
+                            "endpoints": [],
+                            "features": [],
+                            "sdk_version": null
+                        }
+                    ],
+                    "actions": [],
+                    "on-events": []
+                }
+            ]),
+        ),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub(super) async fn scripts_config(
     State(app): State<App>,
@@ -192,7 +305,7 @@ pub(super) async fn scripts_config(
             Ok(Json(json!({ "data": actions.map(tool).collect::<Vec<_>>() })))
         }
         Some(other) => {
-            let message = format!("is `{other}`; it must be `nango` or `openai`");
+            let message = format!("must be `nango` or `openai` (got `{other}`)");
             Err(ApiError::query("invalid_value", &["format"], message))
         }
     }
@@ -219,7 +332,7 @@ fn by_integration(functions: Vec<FunctionDescription>) -> Value {
     listed.collect()
 }
 
-/// A function with the members that only this list has.
+/// A function with the additional members of this list.
 fn script(function: FunctionDescription) -> Value {
     let mut script = json!(FunctionBody::from(function));
     for (name, value) in [
@@ -274,7 +387,7 @@ impl From<FunctionDescription> for FunctionBody {
     }
 }
 
-/// The word that clients know.
+/// The name of a kind in this API.
 fn kind_name(kind: FunctionKind) -> &'static str {
     match kind {
         FunctionKind::Sync => "sync",
@@ -284,7 +397,7 @@ fn kind_name(kind: FunctionKind) -> &'static str {
     }
 }
 
-/// Likewise.
+/// The name of an event in this API.
 fn event_name(event: LifecycleEvent) -> &'static str {
     match event {
         LifecycleEvent::ConnectionCreated => "post-connection-creation",
@@ -295,7 +408,7 @@ fn event_name(event: LifecycleEvent) -> &'static str {
 
 fn parse_kind(text: &str) -> Result<FunctionKind, ApiError> {
     FunctionKind::ALL.iter().copied().find(|kind| kind_name(*kind) == text).ok_or_else(|| {
-        let message = format!("is `{text}`; it must be `sync`, `action`, `on-event` or `webhook`");
+        let message = format!("must be `sync`, `action`, `on-event` or `webhook` (got `{text}`)");
         ApiError::query("invalid_value", &["type"], message)
     })
 }
@@ -312,8 +425,8 @@ fn parse_number(name: &'static str, text: &str, least: usize, most: usize) -> Re
         Ok(number) if (least..=most).contains(&number) => Ok(number),
         _ => {
             let message = match most {
-                usize::MAX => format!("is `{text}`; it must be a whole number of {least} or more"),
-                most => format!("is `{text}`; it must be a whole number from {least} to {most}"),
+                usize::MAX => format!("must be a whole number of {least} or more (got `{text}`)"),
+                most => format!("must be a whole number from {least} to {most} (got `{text}`)"),
             };
             Err(ApiError::query("invalid_value", &[name], message))
         }

@@ -1,4 +1,4 @@
-//! Whether the host is alive, and whether it can serve.
+//! `/health` and `/ready`: health checks.
 
 use axum::Json;
 use axum::extract::State;
@@ -9,29 +9,53 @@ use utoipa::ToSchema;
 use super::App;
 use syncline_telemetry::supervisor::{FailedTask, Importance};
 
+/// Result of the health check.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct HealthBody {
+    /// Always `ok`.
     result: &'static str,
 }
 
+/// Result of the readiness check.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct ReadyBody {
+    /// `ok`, or why the host is not ready.
     result: &'static str,
-    /// Background tasks that have failed and are started again in a moment.
+    /// Background tasks that have failed and are being restarted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     degraded: Vec<&'static str>,
 }
 
-/// `GET /health`: the host is alive. Touches no database.
-#[utoipa::path(get, path = "/health", tag = "Operation", security(()), responses((status = 200, body = HealthBody)))]
+/// Check that the host is alive
+///
+/// Returns 200 while the host process works. Does not use the database. Needs no secret key.
+#[utoipa::path(get, path = "/health", tag = "Operation", security(()),
+    responses(
+        (
+            status = 200, description = "The host is alive",
+            body = HealthBody,
+            example = json!({"result": "ok"}),
+        )))]
 pub(super) async fn health() -> Json<HealthBody> {
     Json(HealthBody { result: "ok" })
 }
 
-/// `GET /ready`: the host reaches its database, is not shutting down, and runs what serving requests needs.
+/// Check that the host is ready
+///
+/// Returns 200 if the host can serve requests: it reaches its databases, is not shutting down, and all background
+/// tasks that requests need are running. Otherwise returns 503, and `result` states the reason. Needs no secret key.
 #[utoipa::path(
     get, path = "/ready", tag = "Operation", security(()),
-    responses((status = 200, body = ReadyBody), (status = 503, body = ReadyBody)),
+    responses(
+        (
+            status = 200, description = "The host can serve requests",
+            body = ReadyBody,
+            example = json!({"result": "ok"}),
+        ), (
+            status = 503, description = "The host cannot serve requests",
+            body = ReadyBody,
+            example = json!({"result": "no database"}),
+        )),
 )]
 pub(super) async fn ready(State(app): State<App>) -> (StatusCode, Json<ReadyBody>) {
     let failed = app.supervisor.failed();

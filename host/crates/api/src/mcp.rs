@@ -35,18 +35,42 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 /// The method that runs an action.
 const CALL: &str = "tools/call";
 
-/// `POST /mcp`: one message of the Model Context Protocol.
+/// Send an MCP message
+///
+/// Handles one JSON-RPC message of the Model Context Protocol. The tools are the actions of the connection's
+/// integration. There are no sessions, so each request is independent and any host can answer it; responses are always
+/// JSON.
+///
+/// Errors of the protocol are JSON-RPC errors; errors of the key, the headers or the body are ordinary errors of this
+/// API. Needs the scope `environment:mcp`; calling a tool also needs `environment:actions:execute`.
 #[utoipa::path(
     post, path = "/mcp", tag = "MCP",
-    request_body(content = Object, description = "A JSON-RPC message"),
+    request_body(content = Object, description = "A JSON-RPC message",
+        example = json!({
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "tools/call",
+            "params": {"name": "add-buyer", "arguments": {"name": "Ada"}}
+        })),
     params(
-        ("Connection-Id" = String, Header, description = "The connection"),
-        ("Provider-Config-Key" = String, Header, description = "The integration's unique key"),
+        ("Connection-Id" = String, Header, description = "The connection id. With `Provider-Config-Key`, it names the connection."),
+        ("Provider-Config-Key" = String, Header, description = "The unique key of the integration."),
     ),
     responses(
-        (status = 200, description = "The JSON-RPC response"),
-        (status = 202, description = "A notification was taken"),
-        (status = 403, description = "The key lacks the scope, or a page of another site sent it", body = ErrorBody),
+        (
+            status = 200, description = "The JSON-RPC response",
+            body = Object,
+            example = json!({
+                "jsonrpc": "2.0",
+                "id": 1,
+                "result": {
+                    "content": [{"type": "text", "text": "{\"id\":\"b-8\",\"name\":\"Ada\"}"}],
+                    "isError": false
+                }
+            }),
+        ),
+        (status = 202, description = "The notification was accepted"),
+        (status = 403, description = "The key lacks the scope, or the request comes from a page of another origin", body = ErrorBody),
         (status = "4XX", body = ErrorBody),
     ),
 )]

@@ -1,5 +1,4 @@
-//! Every way on which an end user's browser leaves for a provider and comes back, and how its opener learns what
-//! came of it.
+//! Authorizations that redirect the browser of an end user to a provider and back, and their outcome.
 
 mod page;
 mod socket;
@@ -33,10 +32,10 @@ use syncline_types::secret::Secret;
 const CALLBACK: &str = "/oauth/callback";
 const APP_SETUP: &str = "/app-auth/connect";
 const COOKIE_PREFIX: &str = "syncline_oauth_";
-/// Below what proxies allow a request to take.
+/// Shorter than the request timeouts of common proxies.
 const LONG_POLL: Duration = Duration::from_secs(20);
 
-/// What a browser is sent to the provider with.
+/// The query of `GET /oauth/connect/{unique_key}`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ConnectQuery {
@@ -64,21 +63,27 @@ struct OwnCredentials {
     oauth_refresh_token_override: Option<Secret<String>>,
 }
 
-/// `GET /oauth/connect/{unique_key}`: sends a browser to the provider.
+/// Start an authorization
+///
+/// Redirects the browser of an end user to the authorization page of the provider. Open it in a window; the session
+/// token in the query authenticates it. An authorization must be completed within one hour.
+///
+/// To learn the outcome, send a random UUID as `ws_client_id` and poll `GET /connect/authorizations/{id}`. Errors are
+/// a page for browsers, and JSON otherwise.
 #[utoipa::path(
     get, path = "/oauth/connect/{unique_key}", tag = "Connect", security(()),
     params(
-        ("unique_key" = String, Path, description = "The integration's"),
-        ("connect_session_token" = String, Query),
-        ("params" = Option<Object>, Query, style = DeepObject, explode, description = "Answers to the provider's questions"),
-        ("user_scope" = Option<String>, Query, description = "Scopes of the user's own, separated by commas"),
-        ("authorization_params" = Option<Object>, Query, style = DeepObject, explode, description = "For the provider's page"),
-        ("credentials" = Option<Object>, Query, style = DeepObject, explode, description = "`oauth_client_id_override` and `oauth_client_secret_override`: the end user's own client; `oauth_refresh_token_override`: to be kept in place of the provider's"),
-        ("ws_client_id" = Option<String>, Query, description = "Who is told the outcome: the UUID that the web socket gave, or a random one of your own for `GET /connect/authorizations/{id}`"),
+        ("unique_key" = String, Path, description = "The unique key of the integration."),
+        ("connect_session_token" = String, Query, description = "Token of a connect session."),
+        ("params" = Option<Object>, Query, style = DeepObject, explode, description = "Values that the provider's URLs need, such as `params[subdomain]=acme`."),
+        ("user_scope" = Option<String>, Query, description = "Scopes of the user, separated by commas, for providers that distinguish them from scopes of the app."),
+        ("authorization_params" = Option<Object>, Query, style = DeepObject, explode, description = "Further parameters of the provider's authorization page."),
+        ("credentials" = Option<Object>, Query, style = DeepObject, explode, description = "`oauth_client_id_override` and `oauth_client_secret_override`: an OAuth client of the end user. `oauth_refresh_token_override`: a refresh token to store instead of the provider's."),
+        ("ws_client_id" = Option<String>, Query, description = "Id for the outcome: the one that the WebSocket sent, or a random UUID for `GET /connect/authorizations/{id}`."),
     ),
     responses(
-        (status = 302, description = "To the provider"),
-        (status = "4XX", description = "A page for those who accept HTML, else JSON", body = ErrorBody),
+        (status = 302, description = "Redirects to the provider"),
+        (status = "4XX", description = "A page for clients that accept HTML, otherwise JSON", body = ErrorBody),
     ),
 )]
 pub(super) async fn start_oauth(
@@ -88,30 +93,38 @@ pub(super) async fn start_oauth(
     session: Result<SessionQueryAuth, ApiError>,
     query: Result<ApiQuery<ConnectQuery>, ApiError>,
 ) -> Response {
-    let departed = async {
+    let started = async {
         let (ApiPath(key), SessionQueryAuth(session), ApiQuery(query)) = (key?, session?, query?);
-        let request = app.departure_request(&key, query)?;
+        let request = app.start_request(&key, query)?;
         Ok(app.authorizations.start(&session, request).await?)
     };
-    match departed.await {
-        Ok(start) => app.send_away(&start),
+    match started.await {
+        Ok(start) => app.redirect_to_provider(&start),
         Err(error) if accepts_html(&headers) => failure_page(error),
         Err(error) => error.into_response(),
     }
 }
 
-/// `GET /oauth/callback`: where providers send browsers back to.
+/// Complete an authorization
+///
+/// The URL to which OAuth providers redirect the end user. Register it with the provider as the redirect URL. The host
+/// exchanges the code for tokens and creates the connection. The response is a page that reports the outcome to the
+/// window that opened it.
 #[utoipa::path(
     get, path = "/oauth/callback", tag = "Connect", security(()),
-    params(("state" = String, Query, description = "As it was given to the provider")),
-    responses((status = 200, description = "A page that says so"), (status = "4XX", description = "A page that says why not")),
+    params(
+        ("state" = String, Query, description = "The state that the host sent to the provider."),
+    ),
+    responses(
+        (status = 200, description = "A page that confirms the connection"),
+        (status = "4XX", description = "A page that explains why the account was not connected")),
 )]
 pub(super) async fn finish_oauth(
     State(app): State<App>,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Response {
-    app.take_back(query, &headers).await
+    app.complete(query, &headers).await
 }
 
 /// `GET /app-auth/connect`: where a provider sends browsers back to that have installed an app.
@@ -128,43 +141,65 @@ pub(super) async fn finish_installation(
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Response {
-    app.take_back(query, &headers).await
+    app.complete(query, &headers).await
 }
 
+/// The outcome of an authorization.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct AuthorizationResponse {
+    /// The outcome.
     data: AuthorizationBody,
 }
 
-/// What came of an end user's way to the provider and back.
+/// The outcome of an authorization.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(tag = "status", rename_all = "snake_case")]
 enum AuthorizationBody {
-    /// Nothing yet: ask again.
+    /// There is no outcome yet. Repeat the request.
     Pending,
+    /// The account is connected.
     Connected {
         provider_config_key: String,
         connection_id: String,
     },
+    /// The account was not connected.
     Failed {
         provider_config_key: String,
         error: AuthorizationFailure,
     },
 }
 
-/// Why there is no connection. The message may hold what the provider said.
+/// Why an account was not connected.
 #[derive(Debug, Serialize, ToSchema)]
 struct AuthorizationFailure {
+    /// Stable code of the error.
     code: String,
+    /// Message for people. It can contain text of the provider.
     message: String,
 }
 
-/// `GET /connect/authorizations/{id}`: what came of the authorization that was begun with this `ws_client_id`. Waits
-/// for it up to 20 seconds.
+/// Get the outcome of an authorization
+///
+/// Returns the outcome of the authorization that was started with this `ws_client_id`. Waits for it up to 20 seconds;
+/// if `status` is still `pending`, repeat the request. Authenticate with the session token.
 #[utoipa::path(
     get, path = "/connect/authorizations/{id}", tag = "Connect", security(("session_token" = [])),
-    params(("id" = String, Path, description = "A UUID")),
-    responses((status = 200, body = AuthorizationResponse), (status = "4XX", body = ErrorBody)),
+    params(
+        ("id" = String, Path, description = "The UUID that was sent as `ws_client_id`."),
+    ),
+    responses(
+        (
+            status = 200, description = "The outcome",
+            body = AuthorizationResponse,
+            example = json!({
+                "data": {
+                    "status": "connected",
+                    "provider_config_key": "shop",
+                    "connection_id": "user-1"
+                }
+            }),
+        ),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub(super) async fn get_authorization(
     State(app): State<App>,
@@ -173,9 +208,9 @@ pub(super) async fn get_authorization(
     _: NoQuery,
 ) -> Result<Json<AuthorizationResponse>, ApiError> {
     let listener = id.parse::<Uuid>().map_err(|_| path_error("id", "must be a UUID"))?;
-    let told = app.authorizations.wait_for_outcome(listener, LONG_POLL).await.map_err(ApiError::internal)?;
-    let data = match told {
-        Some((told_in, outcome)) if told_in == session.pk => match outcome {
+    let outcome = app.authorizations.wait_for_outcome(listener, LONG_POLL).await.map_err(ApiError::internal)?;
+    let data = match outcome {
+        Some((session_pk, outcome)) if session_pk == session.pk => match outcome {
             Outcome::Connected { integration, connection_id } => AuthorizationBody::Connected {
                 provider_config_key: integration.to_string(),
                 connection_id: connection_id.to_string(),
@@ -191,9 +226,9 @@ pub(super) async fn get_authorization(
 }
 
 impl App {
-    fn departure_request(&self, key: &str, query: ConnectQuery) -> Result<StartRequest, ApiError> {
+    fn start_request(&self, key: &str, query: ConnectQuery) -> Result<StartRequest, ApiError> {
         if query.connection_id.is_some() {
-            let message = "cannot be chosen: a session's connection is given its id";
+            let message = "is not allowed: the host generates the id of a new connection";
             return Err(ApiError::query("custom", &["connection_id"], message));
         }
         let integration =
@@ -220,19 +255,19 @@ impl App {
         })
     }
 
-    fn send_away(&self, start: &StartedAuthorization) -> Response {
+    fn redirect_to_provider(&self, start: &StartedAuthorization) -> Response {
         let headers = AppendHeaders([
             (header::SET_COOKIE, self.cookie(start)),
             (header::LOCATION, start.url.to_string()),
             (header::CACHE_CONTROL, "no-store".to_owned()),
-            // The address that is left has the session's token in it.
+            // The URL of this request contains the session token.
             (header::REFERRER_POLICY, "no-referrer".to_owned()),
         ]);
         (StatusCode::FOUND, headers).into_response()
     }
 
-    /// Goes back to the one route that needs it, and to no script. `Lax`, since the way back is a navigation
-    /// that another site begins.
+    /// The cookie that binds the authorization to this browser. Scripts cannot read it, and only the callback route
+    /// receives it. `Lax`, because another site starts the navigation back.
     fn cookie(&self, start: &StartedAuthorization) -> String {
         let public_url = Url::parse(&self.public_url).ok();
         let prefix = public_url.as_ref().map_or("", |url| url.path().trim_end_matches('/'));
@@ -249,7 +284,7 @@ impl App {
         )
     }
 
-    async fn take_back(&self, query: Option<String>, headers: &HeaderMap) -> Response {
+    async fn complete(&self, query: Option<String>, headers: &HeaderMap) -> Response {
         let callback = Callback { query: query.unwrap_or_default(), cookies: cookies(headers) };
         match self.authorizations.complete(callback).await {
             Ok(_) => success_page(),
@@ -258,7 +293,7 @@ impl App {
     }
 }
 
-/// Those of ours.
+/// The authorization cookies of a request.
 fn cookies(headers: &HeaderMap) -> Vec<(String, String)> {
     let sent = headers.get_all(header::COOKIE).into_iter().filter_map(|value| value.to_str().ok());
     let pairs = sent.flat_map(|text| text.split(';')).filter_map(|pair| pair.trim().split_once('='));

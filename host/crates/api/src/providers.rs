@@ -1,4 +1,4 @@
-//! `/providers`: the catalogue, and a picture for each entry.
+//! `/providers`: the provider catalogue, and a logo for each entry.
 
 use axum::Json;
 use axum::extract::State;
@@ -15,7 +15,7 @@ use super::extract::{ApiPath, ApiQuery, Caller, NoQuery};
 use syncline_providers::{Provider, monogram};
 use syncline_types::ids::ProviderSlug;
 
-/// An entry of the catalogue, with the address of its picture.
+/// An entry of the catalogue with the URL of its logo.
 #[derive(Debug, Serialize)]
 struct ProviderBody<'a> {
     #[serde(flatten)]
@@ -23,15 +23,18 @@ struct ProviderBody<'a> {
     logo_url: String,
 }
 
+/// A list of providers.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct ProvidersResponse {
+    /// The entries. Each has the members of its catalogue file and `logo_url`.
     #[schema(value_type = Vec<Object>)]
     data: Vec<Value>,
 }
 
+/// One provider.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct ProviderResponse {
-    /// What the entry's file says, and `logo_url`.
+    /// The members of the catalogue file and `logo_url`.
     #[schema(value_type = Object)]
     data: Value,
 }
@@ -42,33 +45,72 @@ pub(super) struct ProvidersQuery {
     search: Option<String>,
 }
 
-/// `GET /providers`: the catalogue, or what of it is called so.
+/// List providers
+///
+/// Returns the entries of the provider catalogue. Needs the scope `environment:integrations:list`, or a session token.
 #[utoipa::path(
     get, path = "/providers", tag = "Providers",
-    security(("secret_key" = []), ("session_token" = [])),
-    params(("search" = Option<String>, Query, description = "Part of the slug or the name, in either case")),
-    responses((status = 200, body = ProvidersResponse), (status = "4XX", body = ErrorBody)),
+    security(("secret_key" = []),
+        ("session_token" = [])),
+    params(
+        ("search" = Option<String>, Query, description = "Returns only providers whose slug or name contains this text, ignoring case."),
+    ),
+    responses(
+        (
+            status = 200, description = "The providers",
+            body = ProvidersResponse,
+            example = json!({
+                "data": [
+                    {
+                        "name": "stripe-api-key",
+                        "display_name": "Stripe (API key)",
+                        "auth_mode": "API_KEY",
+                        "logo_url": "https://syncline.example.com/images/template-logos/stripe-api-key.svg"
+                    }
+                ]
+            }),
+        ),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub(super) async fn list_providers(
     State(app): State<App>,
     _: Caller,
     ApiQuery(query): ApiQuery<ProvidersQuery>,
 ) -> Result<Json<ProvidersResponse>, ApiError> {
-    let wanted = query.search.unwrap_or_default().to_lowercase();
+    let search = query.search.unwrap_or_default().to_lowercase();
     let found = app.catalogue.iter().filter(|provider| {
-        provider.name.as_str().to_lowercase().contains(&wanted)
-            || provider.display_name.to_lowercase().contains(&wanted)
+        provider.name.as_str().to_lowercase().contains(&search)
+            || provider.display_name.to_lowercase().contains(&search)
     });
     let data = found.map(|provider| app.provider_json(provider)).collect::<Result<_, _>>()?;
     Ok(Json(ProvidersResponse { data }))
 }
 
-/// `GET /providers/{provider}`: one entry of the catalogue.
+/// Get a provider
+///
+/// Returns one entry of the provider catalogue. Fails with 404 `unknown_provider` if it does not exist. Needs the
+/// scope `environment:integrations:list`, or a session token.
 #[utoipa::path(
     get, path = "/providers/{provider}", tag = "Providers",
-    security(("secret_key" = []), ("session_token" = [])),
-    params(("provider" = String, Path, description = "Its slug")),
-    responses((status = 200, body = ProviderResponse), (status = "4XX", body = ErrorBody)),
+    security(("secret_key" = []),
+        ("session_token" = [])),
+    params(
+        ("provider" = String, Path, description = "Slug of the provider, such as `stripe-api-key`."),
+    ),
+    responses(
+        (
+            status = 200, description = "The provider",
+            body = ProviderResponse,
+            example = json!({
+                "data": {
+                    "name": "stripe-api-key",
+                    "display_name": "Stripe (API key)",
+                    "auth_mode": "API_KEY",
+                    "logo_url": "https://syncline.example.com/images/template-logos/stripe-api-key.svg"
+                }
+            }),
+        ),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub(super) async fn get_provider(
     State(app): State<App>,
@@ -80,12 +122,22 @@ pub(super) async fn get_provider(
     Ok(Json(ProviderResponse { data }))
 }
 
-/// `GET /providers/{provider}/templates`: functions that come with the provider, of which there are none: whoever
-/// deploys brings all of them.
+/// List templates
+///
+/// Always returns an empty list: this service has no function templates. The route exists for existing clients. Needs
+/// the scope `environment:integrations:list`, or a session token.
 #[utoipa::path(
     get, path = "/providers/{provider}/templates", tag = "Providers",
-    params(("provider" = String, Path, description = "Its slug")),
-    responses((status = 200, body = ProvidersResponse), (status = "4XX", body = ErrorBody)),
+    params(
+        ("provider" = String, Path, description = "Slug of the provider, such as `stripe-api-key`."),
+    ),
+    responses(
+        (
+            status = 200, description = "An empty list",
+            body = ProvidersResponse,
+            example = json!({"data": []}),
+        ),
+        (status = "4XX", body = ErrorBody)),
 )]
 pub(super) async fn list_templates(
     State(app): State<App>,
@@ -97,7 +149,7 @@ pub(super) async fn list_templates(
     Ok(Json(ProvidersResponse { data: Vec::new() }))
 }
 
-/// `GET /images/template-logos/{slug}.svg`: the provider's monogram, for everybody.
+/// `GET /images/template-logos/{slug}.svg`: the provider's monogram. Needs no key.
 pub(super) async fn get_logo(
     State(app): State<App>,
     headers: HeaderMap,

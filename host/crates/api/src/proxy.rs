@@ -1,4 +1,4 @@
-//! `/proxy/…`: a client's own request to a connection's provider, with its credentials put in.
+//! `/proxy/…`: sends requests of clients to providers and adds the credentials of a connection.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -19,13 +19,13 @@ use super::extract::{ConnectionHeaders, EnvironmentAuth, flag_header};
 use syncline_auth::rights;
 use syncline_egress::{AnswerBody, EgressError, ForwardedBody, ForwardedRequest, Response as Answer};
 
-/// Headers of this prefix are sent on without it.
+/// Headers with this prefix are forwarded without it.
 const FORWARDED_PREFIX: &str = "nango-proxy-";
-/// Says that an answer is the provider's. What the host says itself is without it.
+/// Marks responses of the provider. Responses of the host do not have this header.
 pub(super) const FROM_PROVIDER: HeaderName = HeaderName::from_static("syncline-proxied");
 const MAX_LOG_ID_BYTES: usize = 255;
 
-/// Of an answer's headers those that are about the connection that it came over.
+/// Response headers that apply only to the connection between host and provider.
 const HOP_BY_HOP: [HeaderName; 9] = [
     header::CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -38,7 +38,7 @@ const HOP_BY_HOP: [HeaderName; 9] = [
     FROM_PROVIDER,
 ];
 
-/// And those that tell browsers something about the provider's host, which this one is not.
+/// Response headers that instruct browsers about the provider's host. They would apply to this host instead.
 const OF_ITS_HOST: [HeaderName; 3] =
     [header::STRICT_TRANSPORT_SECURITY, header::ALT_SVC, HeaderName::from_static("clear-site-data")];
 
@@ -65,35 +65,44 @@ pub(super) fn openapi() -> utoipa::openapi::OpenApi {
     openapi
 }
 
-/// Any method: the provider knows which it takes.
+/// Accepts any method, because only the provider knows which ones it supports.
 pub(super) fn routes() -> Router<App> {
     Router::new().route("/proxy", any(proxy)).route("/proxy/", any(proxy)).route("/proxy/{*path}", any(proxy))
 }
 
-/// `/proxy/{path}`: sends the request on to the connection's provider and gives the answer as it comes.
+/// Send a request through the proxy
 ///
-/// The path behind `/proxy` and the query are put behind the provider's base URL as they are written. Bodies are
-/// streamed both ways.
+/// Sends the request to the connection's provider with the credentials of the connection, and returns the response of
+/// the provider unchanged. Every method works except `CONNECT` and `TRACE`. Bodies are streamed in both directions; a
+/// request body can have 1 GiB.
+///
+/// The path after `/proxy` and the query are appended to the base URL of the provider. Headers with the prefix
+/// `Nango-Proxy-` are sent without the prefix; of the other headers only `Content-Type` and `Content-Encoding` are
+/// sent.
+///
+/// A response with `Syncline-Proxied: true` comes from the provider, whatever its status. A response without this
+/// header is an error of the host. Needs the scope `environment:proxy`.
 #[utoipa::path(
     method(get, post, put, patch, delete), path = "/proxy/{path}", tag = "Proxy",
     params(
-        ("path" = String, Path, description = "The path behind the provider's base URL, slashes and all"),
-        ("Connection-Id" = String, Header, description = "The connection"),
-        ("Provider-Config-Key" = String, Header, description = "The integration's unique key"),
-        ("Retries" = Option<u32>, Header, description = "How often to try again, at most 5; by default not at all"),
-        ("Retry-On" = Option<String>, Header, description = "Further statuses to try again on, such as `404,409`"),
-        ("Base-Url-Override" = Option<String>, Header, description = "Another base URL for this request"),
-        ("Decompress" = Option<bool>, Header, description = "Whether to decompress the answer"),
-        ("Forward-Headers-On-Redirect" = Option<bool>, Header, description = "Whether forwarded headers go along to another origin"),
+        ("path" = String, Path, description = "The path after the provider's base URL. It can contain slashes. A full URL of an allowed host works, too."),
+        ("Connection-Id" = String, Header, description = "The connection id. With `Provider-Config-Key`, it names the connection."),
+        ("Provider-Config-Key" = String, Header, description = "The unique key of the integration."),
+        ("Retries" = Option<u32>, Header, description = "Number of retries after a network error, a 429 or a 5xx status, at most 5. Default: 0."),
+        ("Retry-On" = Option<String>, Header, description = "Further statuses to retry, separated by commas, such as `404,409`."),
+        ("Base-Url-Override" = Option<String>, Header, description = "Another base URL for this request. Its host must be allowed."),
+        ("Decompress" = Option<bool>, Header, description = "Decompresses the response of the provider. Default: `false`."),
+        ("Forward-Headers-On-Redirect" = Option<bool>, Header, description = "Keeps forwarded headers when a redirect leads to another origin. Default: `false`."),
     ),
     responses(
         (
-            status = 200, description = "What the provider answers, whatever its status",
-            headers(("Syncline-Proxied" = bool, description = "`true`: this answer is the provider's")),
+            status = 200, description = "The response of the provider. Its status, headers and body are returned unchanged.",
+            body = serde_json::Value, content_type = "application/json", example = json!({"id": "b-1", "name": "Ada"}),
+            headers(("Syncline-Proxied" = bool, description = "`true`: the response comes from the provider")),
         ),
         (status = 424, description = "The connection has no usable credentials", body = ErrorBody),
         (status = 502, description = "The exchange with the provider failed", body = ErrorBody),
-        (status = 504, description = "The provider fell silent", body = ErrorBody),
+        (status = 504, description = "The provider did not respond in time", body = ErrorBody),
         (status = "4XX", body = ErrorBody),
     ),
 )]
@@ -131,7 +140,7 @@ fn forwarded(request: Request) -> Result<ForwardedRequest, ApiError> {
     })
 }
 
-/// What stands behind `/proxy`, as it was written. A whole URL stands there without a slash before it.
+/// The part after `/proxy`, not decoded. A full URL is returned without the slash before it.
 fn target(uri: &Uri) -> String {
     let path = uri.path().strip_prefix("/proxy").unwrap_or_default();
     let whole = path.strip_prefix('/').filter(|rest| {
@@ -183,13 +192,13 @@ fn text<'h>(headers: &'h HeaderMap, name: &'static str) -> Result<Option<&'h str
     value.to_str().map(Some).map_err(|_| refuse(name, "it must be printable ASCII"))
 }
 
-/// The headers with the prefix, and those that say what the body is.
+/// Returns the headers with the prefix, and those that describe the body.
 fn forwarded_headers(headers: &HeaderMap) -> Result<HeaderMap, ApiError> {
     let mut forwarded = HeaderMap::new();
     for (name, value) in headers {
         let Some(bare) = name.as_str().strip_prefix(FORWARDED_PREFIX) else { continue };
         let bare: HeaderName = bare.parse().map_err(|_| {
-            let problem = "behind the prefix stands no name of a header";
+            let problem = "the part after the prefix must be the name of a header";
             ApiError::Headers { errors: vec![FieldError::new("invalid_key", &[name.as_str()], problem)] }
         })?;
         forwarded.append(bare, value.clone());
@@ -215,7 +224,8 @@ fn refuse(name: &'static str, problem: &str) -> ApiError {
     ApiError::headers("invalid_format", &[name], problem)
 }
 
-/// The provider's answer. If it breaks off, so does ours: the client sees that it is not whole.
+/// Passes the provider's response on. If it is incomplete, the response to the client breaks off too, so that the
+/// client notices.
 fn answer(answer: Answer<AnswerBody>) -> Response {
     let Answer { status, mut headers, body } = answer;
     settle_length(status, &mut headers);
@@ -227,8 +237,8 @@ fn answer(answer: Answer<AnswerBody>) -> Response {
     response
 }
 
-/// A body that fails a turn late. When a body fails, the server forgets what it has not flushed yet, which may be all
-/// of a short answer and its head; it flushes when it has to wait.
+/// A body that reports a failure one poll later. When a body fails, hyper drops everything that it has not flushed,
+/// which can be the head and all of a short response. It flushes when the body is pending.
 struct Flushed {
     body: AnswerBody,
     failure: Option<EgressError>,
@@ -243,7 +253,7 @@ impl Stream for Flushed {
         }
         match ready!(self.body.poll_next_unpin(cx)) {
             Some(Err(error)) => {
-                tracing::debug!(error = &error as &dyn std::error::Error, "a forwarded answer broke off");
+                tracing::debug!(error = &error as &dyn std::error::Error, "the response of a provider broke off");
                 self.failure = Some(error);
                 cx.waker().wake_by_ref();
                 Poll::Pending
@@ -253,8 +263,8 @@ impl Stream for Flushed {
     }
 }
 
-/// Leaves a length only where it is the body's, and says it once. With a `Transfer-Encoding` beside it, it is not
-/// (RFC 9112, 6.3), and to 204 none belongs (RFC 9110, 8.6).
+/// Keeps `Content-Length` only if it is the length of the body, and only once. It is not if there is a
+/// `Transfer-Encoding` (RFC 9112, 6.3), and a 204 response must not have one (RFC 9110, 8.6).
 fn settle_length(status: StatusCode, headers: &mut HeaderMap) {
     if !headers.contains_key(header::CONTENT_LENGTH) {
         return;
@@ -271,7 +281,7 @@ fn settle_length(status: StatusCode, headers: &mut HeaderMap) {
     }
 }
 
-/// The length on which all that is said of it agrees: some servers repeat it, in a list or another header.
+/// The length, if all values agree. Some servers repeat it in a list or in several headers.
 fn content_length(headers: &HeaderMap) -> Option<u64> {
     let mut agreed = None;
     for value in headers.get_all(header::CONTENT_LENGTH) {
@@ -285,7 +295,7 @@ fn content_length(headers: &HeaderMap) -> Option<u64> {
     agreed
 }
 
-/// Takes out what is not the client's business.
+/// Removes the headers that must not reach the client.
 fn remove_own(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
         .get_all(header::CONNECTION)
@@ -294,7 +304,7 @@ fn remove_own(headers: &mut HeaderMap) {
         .flat_map(|names| names.split(','))
         .filter_map(|name| name.trim().parse().ok())
         .collect();
-    // Which browsers may read the answer is for this host to say.
+    // This host decides which browsers can read the response.
     let of_cors = headers.keys().filter(|name| name.as_str().starts_with("access-control-")).cloned();
     let of_cors: Vec<HeaderName> = of_cors.collect();
     for name in named.iter().chain(&of_cors).chain(&HOP_BY_HOP).chain(&OF_ITS_HOST) {
@@ -315,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_behind_the_prefix_is_taken_as_it_is() {
+    fn the_target_after_the_prefix_is_unchanged() {
         for (uri, expected) in [
             ("/proxy", ""),
             ("/proxy/", "/"),
@@ -331,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn only_headers_with_the_prefix_and_those_of_the_body_go_on() {
+    fn only_prefixed_and_body_headers_are_forwarded() {
         let forwarded = forwarded_headers(&headers(&[
             ("nango-proxy-x-tenant", "1"),
             ("nango-proxy-accept", "a/b"),
@@ -353,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_make_no_sense_are_refused_by_name() {
+    fn an_invalid_proxy_header_is_named_in_the_error() {
         for text in ["-1", "two", "1.5", ""] {
             assert!(refusal(retries(&headers(&[("retries", text)]))).starts_with("`retries`"), "{text}");
         }
@@ -370,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_keeps_what_is_the_clients_business() {
+    fn headers_of_the_hop_and_the_provider_host_are_removed() {
         let mut given = headers(&[
             ("content-length", "5"),
             ("etag", "1"),
@@ -386,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answers_length_is_said_once_and_only_where_it_is_the_bodys() {
+    fn content_length_is_kept_once_and_only_if_it_matches_the_body() {
         let settled = |status: u16, pairs: &[(&'static str, &str)]| {
             let mut given = HeaderMap::new();
             for (name, value) in pairs {

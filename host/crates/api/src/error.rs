@@ -1,4 +1,4 @@
-//! What a client is told when a request cannot be served: one status, one stable code, one sentence.
+//! Error responses: each has one status, one stable code and one message.
 //!
 //! `docs/errors.md` lists the codes for clients.
 
@@ -28,36 +28,43 @@ use syncline_outbound_webhooks::DeliveryError;
 use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::IntegrationKey;
 
-/// The body of every error.
+/// The body of every error response.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(example = json!({
+    "error": {"code": "unknown_connection", "message": "connection `user-1` of integration `shop` does not exist"}
+}))]
 pub struct ErrorBody {
+    /// The error.
     error: ErrorDetail,
 }
 
+/// An error. The error reference lists all codes with their meaning and remedy.
 #[derive(Debug, Serialize, ToSchema)]
 struct ErrorDetail {
-    /// Stable: programs may rely on it.
+    /// Stable code of the error, for programs.
     #[schema(schema_with = code_schema)]
     code: ErrorCode,
-    /// For people: what was wrong and what would be right.
+    /// What is wrong and what to do, for people.
     message: String,
-    /// Each mistake of a body, a query or the headers.
+    /// The problems of the body, query, path or headers, each with its path.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     errors: Vec<FieldError>,
-    /// What else belongs to this code.
+    /// Further information, depending on the code.
     #[serde(skip_serializing_if = "Option::is_none")]
     payload: Option<Value>,
-    /// What the provider answered.
+    /// The response of the provider that caused the error.
     #[serde(skip_serializing_if = "Option::is_none")]
     upstream: Option<Value>,
 }
 
-/// A mistake at one place of what was sent.
+/// A problem at one place of the request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct FieldError {
+    /// Kind of the problem, such as `invalid_type` or `too_big`.
     pub code: &'static str,
+    /// What is wrong and what is expected.
     pub message: String,
-    /// Where: keys, and indexes as text.
+    /// Path of the invalid value: member names, and indexes as strings.
     pub path: Vec<String>,
 }
 
@@ -76,7 +83,7 @@ impl From<&Problem> for FieldError {
 
 #[derive(Debug, thiserror::Error)]
 pub enum ApiError {
-    #[error("there is no Authorization header; it must be `Authorization: Bearer <secret key>`")]
+    #[error("the request has no Authorization header; send `Authorization: Bearer <secret key>`")]
     MissingAuthorization,
     #[error("the Authorization header must be `Bearer <secret key>`")]
     MalformedAuthorization,
@@ -84,10 +91,10 @@ pub enum ApiError {
     Auth(#[from] AuthError),
     #[error(transparent)]
     Session(#[from] SessionError),
-    #[error("the query has no `connect_session_token`; `POST /connect/sessions` gives one")]
+    #[error("the query has no `connect_session_token`; create one with `POST /connect/sessions`")]
     MissingSessionToken,
     #[error(
-        "public keys are not taken; give a `connect_session_token`, which `POST /connect/sessions` gives"
+        "public keys are not supported; send a `connect_session_token`, which `POST /connect/sessions` returns"
     )]
     PublicKey,
     #[error("{}", first(errors, "the query is not valid"))]
@@ -100,25 +107,25 @@ pub enum ApiError {
     Path { errors: Vec<FieldError> },
     #[error("the body is not JSON: {problem}")]
     Json { problem: String },
-    #[error("the body is `{given}`; it must be `{expected}`")]
+    #[error("the content type of the body must be `{expected}` (got `{given}`)")]
     ContentType { given: String, expected: &'static str },
-    #[error("the body is encoded as `{given}`; it must be sent as it is, without Content-Encoding")]
+    #[error("bodies with Content-Encoding are not supported (got `{given}`); send the body uncompressed")]
     ContentEncoding { given: String },
-    #[error("nothing more of the body came for {} seconds", patience.as_secs())]
+    #[error("the rest of the body did not arrive: the client sent nothing for {} seconds", patience.as_secs())]
     BodySilent { patience: Duration },
     #[error("the body is longer than {limit_bytes} bytes")]
     TooLarge { limit_bytes: usize },
-    #[error("the body did not arrive whole")]
+    #[error("the body is incomplete: the connection was closed before its end")]
     BodyCut,
     #[error(transparent)]
     Typed(#[from] TypedConnectionError),
     #[error(transparent)]
     Lookup(#[from] LookupError),
-    #[error("there is no provider `{0}`")]
+    #[error("provider `{0}` does not exist; `GET /providers` lists all providers")]
     UnknownProvider(String),
     #[error(transparent)]
     Sync(#[from] SyncError),
-    #[error("`base` is the default variant, which always is there; name another")]
+    #[error("`base` is the default variant and always exists; use another name")]
     BaseVariant,
     #[error("no function `{function}` is deployed for integration `{integration}`")]
     UnknownFunction { function: String, integration: IntegrationKey },
@@ -134,7 +141,7 @@ pub enum ApiError {
     Environment(#[from] EnvironmentError),
     #[error(transparent)]
     ApiKey(#[from] ApiKeyError),
-    #[error("the cursor {problem}; leave it out to begin anew")]
+    #[error("the cursor {problem}; omit it to start from the beginning")]
     Cursor { problem: &'static str },
     #[error(transparent)]
     Runs(#[from] RunsError),
@@ -152,11 +159,11 @@ pub enum ApiError {
     InboundWebhook(#[from] InboundWebhookError),
     #[error(transparent)]
     Action(#[from] ActionError),
-    #[error("there is no job `{0}` in this environment; what a job came to is kept for a while only")]
+    #[error("job `{0}` does not exist in this environment, or its result has expired")]
     UnknownJob(Uuid),
-    #[error("the action is {0} and has no result yet; ask again a little later")]
+    #[error("the action is {0} and has no result yet; retry after the seconds in Retry-After")]
     ActionNotFinished(&'static str),
-    /// As it was kept.
+    /// The stored failure of a job.
     #[error("{}", .0.message)]
     ActionFailed(Box<ActionFailure>),
     #[error(transparent)]
@@ -166,18 +173,18 @@ pub enum ApiError {
     #[error(transparent)]
     Authorization(#[from] AuthorizationError),
     #[error(
-        "as many readers as this host takes follow records already; try again in a moment, or at another host"
+        "this host's limit of concurrent change readers is reached; retry after the seconds in Retry-After, or on another host"
     )]
     TooManyReaders,
     #[error(
-        "requests from pages of `{0}` are not taken here; a program that is no browser sends no Origin header"
+        "requests from pages of `{0}` are not allowed; programs other than browsers must not send an Origin header"
     )]
     Origin(String),
-    #[error("too many end users are on their way to a provider and back; try again in a moment")]
+    #[error("too many authorizations are in progress on this host; try again in a moment")]
     TooManySockets,
-    #[error("there is nothing at {method} {path}")]
+    #[error("no route matches {method} {path}; see /docs for all routes")]
     UnknownRoute { method: String, path: String },
-    #[error("{path} does not take {method}; the header Allow lists what it takes")]
+    #[error("{path} does not support {method}; the Allow header lists the supported methods")]
     MethodNotAllowed { method: String, path: String },
     #[error("{error}")]
     Credentials { error: RefreshError, payload: Value },
@@ -185,7 +192,7 @@ pub enum ApiError {
     Proxy(#[from] ProxyError),
     #[error("{0}")]
     NotOffered(&'static str),
-    #[error("something went wrong on our side; the request's id is in the header X-Request-Id")]
+    #[error("an internal error occurred; the operator can find it in the log by the request id in the X-Request-Id header")]
     Internal(#[source] anyhow::Error),
 }
 
@@ -281,7 +288,7 @@ impl ApiError {
         }
     }
 
-    /// What is told: status, code, and a sentence that gives nothing of ours away. What is our fault is logged here.
+    /// Returns status, code and a message without internal details. Logs internal errors.
     pub fn into_client_error(self) -> (StatusCode, ErrorCode, String) {
         let status = self.status();
         (status, self.code(), self.public_message(status))
@@ -292,10 +299,10 @@ impl ApiError {
             Self::ActionFailed(failure) if failure.code != ErrorCode::InternalServerError => {
                 return self.to_string();
             }
-            // It was logged when it happened.
+            // It was logged when the action failed.
             Self::ActionFailed(_) => {}
             _ if status != StatusCode::INTERNAL_SERVER_ERROR => return self.to_string(),
-            _ => tracing::error!(error = self as &dyn std::error::Error, "a request could not be served"),
+            _ => tracing::error!(error = self as &dyn std::error::Error, "request failed with an internal error"),
         }
         Self::Internal(anyhow::anyhow!("")).to_string()
     }
@@ -316,7 +323,7 @@ impl ApiError {
     }
 }
 
-/// A mistake in a member of the request is answered with the member's path.
+/// Errors about a member of the request include the path of the member.
 impl From<IntegrationError> for ApiError {
     fn from(error: IntegrationError) -> Self {
         match &error {
@@ -355,13 +362,13 @@ impl IntoResponse for ApiError {
         let detail =
             ErrorDetail { code: self.code(), message, errors: self.field_errors(), payload, upstream };
         let mut response = (status, Json(ErrorBody { error: detail })).into_response();
-        let passes = matches!(
+        let is_temporary = matches!(
             self,
             Self::ActionNotFinished(_)
                 | Self::Action(ActionError::KeyInUse(_))
                 | Self::Intake(IngestError::TooMany | IngestError::Busy | IngestError::NotStored)
         );
-        if passes {
+        if is_temporary {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
         if let Some(wait) = self.retry_after() {
@@ -391,7 +398,7 @@ fn code_schema() -> Object {
     let codes = ErrorCode::VARIANTS.iter().copied().filter(|code| !status::statuses(*code).is_empty());
     ObjectBuilder::new()
         .schema_type(Type::String)
-        .description(Some("Stable: programs may rely on it."))
+        .description(Some("Stable code of the error, for programs."))
         .enum_values(Some(codes.map(ErrorCode::as_str)))
         .build()
 }

@@ -1,7 +1,7 @@
 //! The REST API: one file per resource, in the order of the routes below.
 //!
-//! A handler checks the key, parses the request, calls a service and answers. Errors are
-//! [`error::ApiError`]s throughout.
+//! A handler authenticates the client, parses the request, calls a service and returns the response. All errors are
+//! [`error::ApiError`]s.
 
 mod actions;
 mod api_reference;
@@ -65,6 +65,7 @@ use tower_http::trace::TraceLayer;
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
+use utoipa::openapi::tag::TagBuilder;
 use utoipa::openapi::{InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder, RefOr};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -85,11 +86,11 @@ use syncline_telemetry::clock::Clock;
 use syncline_telemetry::supervisor::Supervisor;
 use syncline_types::ids::{ConnectionId, IntegrationKey};
 
-/// What every handler can reach.
+/// The state that every handler can access.
 #[derive(Clone)]
 pub struct App(Arc<Services>);
 
-/// The services that handlers call, and what the API says of this host.
+/// The services that handlers call, and the addresses of this host.
 pub struct Services {
     pub actions: Arc<Actions>,
     pub api_keys: ApiKeys,
@@ -120,11 +121,11 @@ pub struct Services {
     pub variables: Arc<EnvironmentVariables>,
     /// Cancelled when the host begins to stop.
     pub stopping: CancellationToken,
-    /// Where clients reach this service, without a slash at the end.
+    /// The base URL of the API, without a trailing slash.
     pub public_url: Arc<str>,
-    /// Where end users reach the Connect UI, without a slash at the end.
+    /// The base URL of the Connect UI, without a trailing slash.
     pub connect_url: Arc<str>,
-    /// The member of a record that holds its metadata.
+    /// Name of the record member that contains the metadata.
     pub record_metadata_key: Arc<str>,
 }
 
@@ -142,14 +143,14 @@ impl Deref for App {
     }
 }
 
-/// Every route, and the pages for people, with everything around them.
+/// All routes and pages, with the middleware.
 pub fn router(app: App, pages: Router<App>) -> Router {
     let (routes, openapi) = routes().split_for_parts();
     let document: Arc<str> = document(openapi).to_json().expect("the document is plain data").into();
     let json = [(header::CONTENT_TYPE, "application/json")];
     let middleware = tower::ServiceBuilder::new()
         .set_x_request_id(MakeRequestUuid)
-        // What fails is logged where it fails; a provider's own failures are passed on through `/proxy` as well.
+        // Errors are logged where they occur. A 5xx status is not always one: `/proxy` passes on those of providers.
         .layer(
             TraceLayer::new_for_http()
                 .make_span_with(request_span)
@@ -157,7 +158,7 @@ pub fn router(app: App, pages: Router<App>) -> Router {
                 .on_failure(())
                 .on_response(|response: &Response<_>, latency: Duration, span: &Span| {
                     span.record("http.status", i64::from(response.status().as_u16()));
-                    tracing::debug!(latency.us = latency.as_micros() as u64, "answered");
+                    tracing::debug!(latency.us = latency.as_micros() as u64, "request answered");
                 }),
         )
         .propagate_x_request_id()
@@ -174,7 +175,8 @@ pub fn router(app: App, pages: Router<App>) -> Router {
         .route("/images/template-logos/{file}", get(providers::get_logo))
         .route("/integrations/{unique_key}/functions/{name}/code", get(functions::get_function_code))
         .route("/integrations/{unique_key}/functions/{name}", delete(functions::delete_function))
-        // These are names like any other, too: what no route of their own takes is about what has them.
+        // An integration can be called `quickstart` and a connection `metadata`: methods that the special routes do not
+        // use apply to these resources.
         .route(
             "/integrations/quickstart",
             post(integrations::create_quickstart)
@@ -196,7 +198,7 @@ pub fn router(app: App, pages: Router<App>) -> Router {
         .layer(middleware)
 }
 
-/// The description of the API, as `/openapi.json` gives it.
+/// The OpenAPI document that `/openapi.json` returns.
 pub fn openapi() -> OpenApi {
     document(routes().split_for_parts().1)
 }
@@ -280,7 +282,7 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(health::ready))
 }
 
-/// What older clients still call connections' routes.
+/// The paths of the connection routes that older clients use.
 fn older_routes() -> Router<App> {
     Router::new()
         .route("/connection", get(connections::list_connections).post(connections::import_connection))
@@ -303,20 +305,66 @@ fn older_routes() -> Router<App> {
         )
 }
 
+/// The introduction of the API reference.
+const INTRODUCTION: &str = "\
+    Syncline connects your product to the APIs of other services. Use this API to set up integrations, \
+    connect the accounts of your users, read synced records, run actions and send requests to providers.\n\n\
+    **Authentication.** Send `Authorization: Bearer <secret key>`. A secret key belongs to one \
+    environment and has scopes; each operation names the scope that it needs. Keep secret keys on your \
+    server. Operations for browsers use the token of a connect session instead.\n\n\
+    **Connections.** Operations for one connection read the headers `Connection-Id` and \
+    `Provider-Config-Key`, the unique key of the integration.\n\n\
+    **Errors.** An error has the form `{\"error\": {\"code\": \"…\", \"message\": \"…\"}}`. Codes are stable. For \
+    an invalid request, `errors` lists each problem with its path. Unknown members and query parameters \
+    are rejected with 400. Every response has an `X-Request-Id`, which is also in the host's log.\n\n\
+    **Pagination.** Lists return a page. If `next_cursor` is not `null`, pass it as `cursor` to get the \
+    next page. Cursors are opaque strings.\n\n\
+    **Rate limits.** The API has no fixed request rate. A host answers with 429 or 503 when a limit on \
+    concurrent work is reached, and with 429 `rate_limited` when a provider limits a connection. If the \
+    response has `Retry-After`, wait for that number of seconds.\n\n\
+    **Times** are UTC in RFC 3339 format, such as `2026-03-01T09:00:00.000Z`.";
+
+/// The groups of operations and their descriptions, in the order of the API reference.
+const TAGS: [(&str, &str); 19] = [
+    ("Records", "Read, follow and prune the records that syncs have saved, and handle dead letters."),
+    ("Syncs", "Trigger, start and pause syncs, read their status and override their frequency."),
+    ("Sync variants", "Further instances of a sync for one connection, each with its own schedule and records."),
+    ("Actions", "Run actions and get the results of asynchronous ones."),
+    ("MCP", "Offer actions as tools through the Model Context Protocol."),
+    ("Proxy", "Send your own requests to a provider with the credentials of a connection."),
+    ("Connect sessions", "Create the sessions in which end users connect their accounts."),
+    ("Connect", "Connect accounts. The Connect UI uses these operations."),
+    ("Connections", "List, import, change and delete connections, and read their credentials."),
+    ("Integrations", "Set up providers in the environment."),
+    ("Providers", "The provider catalogue."),
+    ("Functions", "The deployed functions."),
+    ("Deployments", "Deploy bundles of functions and models."),
+    ("Runs", "Executions of functions with their logs."),
+    ("Webhooks", "Webhooks from providers, and webhooks to your backend."),
+    ("Environment", "Settings and signing keys of the environment."),
+    ("Environment variables", "Values that functions can read."),
+    ("Environments", "Manage environments and their secret keys. Needs scopes of the account."),
+    ("Operation", "Health checks."),
+];
+
 fn document(routes: OpenApi) -> OpenApi {
     let info = InfoBuilder::new()
-        .title("Syncline")
+        .title("Syncline API")
         .version(env!("CARGO_PKG_VERSION"))
-        .description(Some("Integrations, connections, synced records and actions."))
+        .description(Some(INTRODUCTION))
         .license(Some(LicenseBuilder::new().name("Apache-2.0").identifier(Some("Apache-2.0")).build()));
+    let tags = TAGS.map(|(name, description)| {
+        TagBuilder::new().name(name).description(Some(description)).build()
+    });
     let mut openapi = OpenApiBuilder::from(routes)
         .info(info.build())
+        .tags(Some(tags))
         .security(Some([SecurityRequirement::new::<_, [&str; 0], &str>("secret_key", [])]))
         .build();
     let components = openapi.components.get_or_insert_default();
     for (name, description) in [
-        ("secret_key", "A secret key of the environment"),
-        ("session_token", "The token of a connect session, which ends after 30 minutes"),
+        ("secret_key", "A secret key of the environment, such as `sk_syncline_…`. For servers only."),
+        ("session_token", "The token of a connect session. It expires after 30 minutes."),
     ] {
         let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some(description));
         components.add_security_scheme(name, SecurityScheme::Http(bearer.build()));
@@ -325,7 +373,7 @@ fn document(routes: OpenApi) -> OpenApi {
     openapi
 }
 
-/// A valid document has words for every response; most have nothing to say beyond their status.
+/// Describes the responses without a description, which OpenAPI requires.
 fn describe_responses(openapi: &mut OpenApi) {
     for item in openapi.paths.paths.values_mut() {
         let operations = [&mut item.get, &mut item.put, &mut item.post, &mut item.delete, &mut item.patch];
@@ -335,12 +383,12 @@ fn describe_responses(openapi: &mut OpenApi) {
             if let RefOr::T(response) = response
                 && response.description.is_empty()
             {
-                let words = match status.as_bytes() {
-                    [b'2', ..] => "Done",
-                    [b'4', ..] => "Refused: the code says why",
-                    _ => "It does not work at the moment",
+                let description = match status.as_bytes() {
+                    [b'2', ..] => "Success",
+                    [b'4', ..] => "The request was rejected; `error.code` states the reason",
+                    _ => "The host cannot serve the request at the moment",
                 };
-                words.clone_into(&mut response.description);
+                description.clone_into(&mut response.description);
             }
         }
     }
@@ -359,9 +407,9 @@ fn request_span(request: &Request<Body>) -> Span {
         http.status = tracing::field::Empty,
     );
     if !span.is_disabled() && request.headers().contains_key("traceparent") {
-        // Whoever asks may be tracing already. Where nobody collects traces there is nothing to be a part of.
+        // The client may already have a trace. Without a trace collector there is no span to attach to it.
         let parent = TraceContextPropagator::new().extract(&HeaderExtractor(request.headers()));
-        let _is_traced = span.set_parent(parent);
+        let _result = span.set_parent(parent);
     }
     span
 }
@@ -376,13 +424,13 @@ async fn unknown_route(request: Request) -> ApiError {
     ApiError::UnknownRoute { method: request.method().to_string(), path: request.uri().path().to_owned() }
 }
 
-/// The router itself says in `Allow` what the path takes, if nobody else has.
+/// The router adds the header `Allow` to this response.
 async fn method_not_allowed(request: Request) -> ApiError {
     ApiError::MethodNotAllowed { method: request.method().to_string(), path: request.uri().path().to_owned() }
 }
 
 impl App {
-    /// The connection that the headers name.
+    /// Finds the connection that the headers name.
     async fn find_connection(
         &self,
         client: &Client,

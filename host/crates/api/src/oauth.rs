@@ -127,14 +127,20 @@ pub(super) async fn finish_oauth(
     app.complete(query, &headers).await
 }
 
-/// `GET /app-auth/connect`: where a provider sends browsers back to that have installed an app.
+/// Complete an app installation
+///
+/// The URL to which a provider redirects the end user after the installation of an app. Register it with the provider
+/// as the setup URL of the app. The host verifies the installation and creates the connection. The response is a page
+/// that reports the outcome.
 #[utoipa::path(
     get, path = "/app-auth/connect", tag = "Connect", security(()),
     params(
-        ("state" = String, Query, description = "As it was given to the provider"),
-        ("installation_id" = Option<String>, Query),
+        ("state" = String, Query, description = "The state that the host sent to the provider."),
+        ("installation_id" = Option<String>, Query, description = "Id of the installation, which the provider adds."),
     ),
-    responses((status = 200, description = "A page that says so"), (status = "4XX", description = "A page that says why not")),
+    responses(
+        (status = 200, description = "A page that confirms the connection"),
+        (status = "4XX", description = "A page that explains why the account was not connected")),
 )]
 pub(super) async fn finish_installation(
     State(app): State<App>,

@@ -1,5 +1,5 @@
-//! The routes by which an end user connects with what is typed in: a key, a password, a client of one's own. They
-//! are authorised by a connect session's token in the query.
+//! The routes that connect accounts with credentials that an end user types in. The token of a connect session in the
+//! query authenticates them.
 
 use std::collections::BTreeMap;
 
@@ -22,12 +22,13 @@ use syncline_types::secret::Secret;
 const MAX_PLAIN: usize = 1024;
 const ASSERTION_OPTION: &str = "assertionOption";
 
-/// The connection that was made, or connected anew.
+/// The connection that was created or renewed.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ConnectedResponse {
+    /// The connection id.
     connection_id: String,
-    /// The integration's unique key.
+    /// The unique key of the integration.
     provider_config_key: String,
 }
 
@@ -36,11 +37,11 @@ pub(super) struct ConnectedResponse {
 pub(super) struct ConnectQuery {
     #[serde(rename = "connect_session_token")]
     _token: String,
-    /// Answers to the questions of `connection_config`.
+    /// Answers to the provider's `connection_config` questions.
     #[serde(default)]
     params: BTreeMap<String, String>,
     connection_id: Option<String>,
-    /// Of use to other auth modes; clients send them to all.
+    /// Used by other auth modes only. Clients send it to all of them.
     #[serde(rename = "user_scope")]
     _user_scope: Option<String>,
     #[serde(rename = "hmac")]
@@ -49,7 +50,7 @@ pub(super) struct ConnectQuery {
     _authorization_params: BTreeMap<String, String>,
 }
 
-/// A JSON object; no body at all is an empty one.
+/// A JSON object. A missing body counts as an empty object.
 pub(super) struct TypedBody(Map<String, Value>);
 
 impl FromRequest<App> for TypedBody {
@@ -69,20 +70,26 @@ impl FromRequest<App> for TypedBody {
     }
 }
 
-/// One route, which differs from the others in its path, its auth mode and what it wants to be told.
+/// Defines one route. The routes differ in path, auth mode and credentials.
 macro_rules! route {
-    ($(#[doc = $doc:literal])+ $name:ident, $path:literal, $mode:expr, $body:literal) => {
+    ($(#[doc = $doc:literal])+ $name:ident, $path:literal, $mode:expr, $body:literal, $example:tt) => {
         $(#[doc = $doc])+
         #[utoipa::path(
             post, path = $path, tag = "Connect",
             params(
-                ("key" = String, Path, description = "The integration's unique key"),
-                ("connect_session_token" = String, Query, description = "The token of a connect session"),
+                ("key" = String, Path, description = "The unique key of the integration."),
+                ("connect_session_token" = String, Query, description = "Token of a connect session."),
                 ("params" = Option<Object>, Query, style = DeepObject, explode,
-                    description = "Answers to the provider's further questions"),
+                    description = "Values that the provider's URLs need, such as `params[subdomain]=acme`."),
             ),
-            request_body(content = Object, description = $body),
-            responses((status = 200, body = ConnectedResponse), (status = "4XX", body = ErrorBody)),
+            request_body(content = Object, description = $body, example = json!($example)),
+            responses(
+                (
+                    status = 200, description = "The account is connected", body = ConnectedResponse,
+                    example = json!({ "connectionId": "user-1", "providerConfigKey": "shop" }),
+                ),
+                (status = "4XX", body = ErrorBody),
+            ),
             security(())
         )]
         pub(super) async fn $name(
@@ -98,42 +105,102 @@ macro_rules! route {
 }
 
 route!(
-    /// `POST /api-auth/api-key/{key}`: connects with an API key.
-    connect_api_key, "/api-auth/api-key/{key}", AuthMode::ApiKey, "`{apiKey}`"
+    /// Connect with an API key
+    ///
+    /// Connects an account of a provider with the auth mode `API_KEY`. The end user authenticates the request with the
+    /// session token in the query; the host then tests the credentials with the provider, if the catalogue says how,
+    /// and creates the connection or renews it. Fails with 400 `connection_test_failed` if the provider rejects the
+    /// credentials.
+    connect_api_key, "/api-auth/api-key/{key}", AuthMode::ApiKey,
+    "`{apiKey}`, at most 1,024 bytes",
+    { "apiKey": "sk_test_1" }
 );
 route!(
-    /// `POST /api-auth/basic/{key}`: connects with a user name and a password.
-    connect_basic, "/api-auth/basic/{key}", AuthMode::Basic, "`{username, password}`"
+    /// Connect with a user name and a password
+    ///
+    /// Connects an account of a provider with the auth mode `BASIC`. The end user authenticates the request with the
+    /// session token in the query; the host then tests the credentials with the provider, if the catalogue says how,
+    /// and creates the connection or renews it. Fails with 400 `connection_test_failed` if the provider rejects the
+    /// credentials.
+    connect_basic, "/api-auth/basic/{key}", AuthMode::Basic,
+    "`{username, password}`, each at most 1,024 bytes",
+    { "username": "ada", "password": "correct horse" }
 );
 route!(
-    /// `POST /auth/unauthenticated/{key}`: connects to a provider that asks nobody who they are.
-    connect_unauthenticated, "/auth/unauthenticated/{key}", AuthMode::None, "Nothing"
+    /// Connect without credentials
+    ///
+    /// Connects to a provider with the auth mode `NONE`, which needs no credentials. The end user authenticates the
+    /// request with the session token in the query; the host then tests the credentials with the provider, if the
+    /// catalogue says how, and creates the connection or renews it. Fails with 400 `connection_test_failed` if the
+    /// provider rejects the credentials.
+    connect_unauthenticated, "/auth/unauthenticated/{key}", AuthMode::None,
+    "Empty, or an empty object",
+    {}
 );
 route!(
-    /// `POST /auth/tba/{key}`: connects with a token that signs requests.
+    /// Connect with token-based authentication
+    ///
+    /// Connects an account of a provider with the auth mode `TBA`, whose requests are signed with a token. The end
+    /// user authenticates the request with the session token in the query; the host then tests the credentials with
+    /// the provider, if the catalogue says how, and creates the connection or renews it. Fails with 400
+    /// `connection_test_failed` if the provider rejects the credentials.
     connect_token_based, "/auth/tba/{key}", AuthMode::TokenBased,
-    "`{token_id, token_secret, oauth_client_id_override?, oauth_client_secret_override?}`"
+    "`{token_id, token_secret, oauth_client_id_override?, oauth_client_secret_override?}`",
+    { "token_id": "t-1", "token_secret": "s-1" }
 );
 route!(
-    /// `POST /auth/two-step/{key}`: connects with credentials that are exchanged for a token.
-    connect_two_step, "/auth/two-step/{key}", AuthMode::TwoStep, "The answers to the provider's `credentials`"
+    /// Connect with a two-step login
+    ///
+    /// Connects an account of a provider with the auth mode `TWO_STEP`. The host exchanges the credentials for a
+    /// token. The end user authenticates the request with the session token in the query; the host then tests the
+    /// credentials with the provider, if the catalogue says how, and creates the connection or renews it. Fails with
+    /// 400 `connection_test_failed` if the provider rejects the credentials.
+    connect_two_step, "/auth/two-step/{key}", AuthMode::TwoStep,
+    "Answers to the provider's `credentials` questions; their names depend on the provider",
+    { "username": "ada", "password": "correct horse" }
 );
 route!(
-    /// `POST /auth/jwt/{key}`: connects with a key that signs tokens.
-    connect_jwt, "/auth/jwt/{key}", AuthMode::Jwt, "The answers to the provider's `credentials`"
+    /// Connect with a JWT signing key
+    ///
+    /// Connects an account of a provider with the auth mode `JWT`. The host signs tokens with the key. The end user
+    /// authenticates the request with the session token in the query; the host then tests the credentials with the
+    /// provider, if the catalogue says how, and creates the connection or renews it. Fails with 400
+    /// `connection_test_failed` if the provider rejects the credentials.
+    connect_jwt, "/auth/jwt/{key}", AuthMode::Jwt,
+    "Answers to the provider's `credentials` questions; their names depend on the provider",
+    { "privateKey": "-----BEGIN PRIVATE KEY-----…" }
 );
 route!(
-    /// `POST /auth/bill/{key}`: connects with a login to BILL.
-    connect_bill, "/auth/bill/{key}", AuthMode::Bill, "`{username, password, organization_id, dev_key}`"
+    /// Connect with a BILL login
+    ///
+    /// Connects an account of BILL (auth mode `BILL`). The end user authenticates the request with the session token
+    /// in the query; the host then tests the credentials with the provider, if the catalogue says how, and creates the
+    /// connection or renews it. Fails with 400 `connection_test_failed` if the provider rejects the credentials.
+    connect_bill, "/auth/bill/{key}", AuthMode::Bill,
+    "`{username, password, organization_id, dev_key}`",
+    { "username": "ada", "password": "correct horse", "organization_id": "o-1", "dev_key": "d-1" }
 );
 route!(
-    /// `POST /auth/signature/{key}`: connects with a user name and a password that sign requests.
-    connect_signature, "/auth/signature/{key}", AuthMode::Signature, "`{username, password}`"
+    /// Connect with signed requests
+    ///
+    /// Connects an account of a provider with the auth mode `SIGNATURE`, whose requests are signed with a user name
+    /// and a password. The end user authenticates the request with the session token in the query; the host then tests
+    /// the credentials with the provider, if the catalogue says how, and creates the connection or renews it. Fails
+    /// with 400 `connection_test_failed` if the provider rejects the credentials.
+    connect_signature, "/auth/signature/{key}", AuthMode::Signature,
+    "`{username, password}`",
+    { "username": "ada", "password": "correct horse" }
 );
 route!(
-    /// `POST /oauth2/auth/{key}`: connects with an OAuth 2 client of the end user's own.
+    /// Connect with OAuth 2 client credentials
+    ///
+    /// Connects an account of a provider with the auth mode `OAUTH2_CC`, with an OAuth client of the end user. The end
+    /// user authenticates the request with the session token in the query; the host then tests the credentials with
+    /// the provider, if the catalogue says how, and creates the connection or renews it. Fails with 400
+    /// `connection_test_failed` if the provider rejects the credentials.
     connect_client_credentials, "/oauth2/auth/{key}", AuthMode::OAuth2ClientCredentials,
-    "`{client_id, client_secret}`"
+    "`{client_id, client_secret}`",
+    { "client_id": "c-1", "client_secret": "s-1" }
 );
 
 async fn connect(
@@ -146,7 +213,7 @@ async fn connect(
 ) -> Result<ConnectedResponse, ApiError> {
     if query.connection_id.is_some() {
         let message =
-            "cannot be chosen: a new connection is given one, and one that is connected anew keeps its own";
+            "is not allowed: the host generates the id of a new connection, and a renewed connection keeps its id";
         return Err(ApiError::query("unrecognized_keys", &["connection_id"], message));
     }
     let key: IntegrationKey = key.parse().map_err(|problem: InvalidName| ApiError::Path {
@@ -164,8 +231,8 @@ async fn connect(
     })
 }
 
-/// The connection's configuration: what the backend has settled, else what the end user answered now, else what was
-/// answered before.
+/// Builds the connection configuration. Values that the backend preset take precedence over the end user's answers,
+/// and these over earlier answers.
 fn configuration(
     session: &ConnectSession,
     key: &IntegrationKey,
@@ -173,12 +240,12 @@ fn configuration(
     mut params: BTreeMap<String, String>,
     mut before: Map<String, Value>,
 ) -> Result<Map<String, Value>, ApiError> {
-    // Existing clients send it; where webhooks go is not for a browser to say.
+    // Existing clients send it. A browser must not be able to choose where webhooks go.
     params.remove("webhook_url");
-    let settled = session.defaults(key).map(|defaults| &defaults.connection_config);
+    let preset = session.defaults(key).map(|defaults| &defaults.connection_config);
     for (name, question) in &provider.connection_config {
-        let answered = settled
-            .and_then(|settled| settled.get(name))
+        let answered = preset
+            .and_then(|preset| preset.get(name))
             .or_else(|| if params.contains_key(name) { None } else { before.get(name) });
         if let Some(text) = answered.and_then(Value::as_str)
             && !question.automated
@@ -186,10 +253,10 @@ fn configuration(
             params.insert(name.clone(), text.to_owned());
         }
     }
-    let kept = check_answers(&provider.connection_config, params).map_err(|wrong| ApiError::Query {
+    let answers = check_answers(&provider.connection_config, params).map_err(|wrong| ApiError::Query {
         errors: wrong.iter().map(|wrong| field_error(&["params", &wrong.name], wrong)).collect(),
     })?;
-    before.extend(kept.into_iter().map(|(name, answer)| (name, Value::String(answer))));
+    before.extend(answers.into_iter().map(|(name, answer)| (name, Value::String(answer))));
     let config = session.connection_config(key, before);
     provider.check_config(&config).map_err(|problem| {
         let path: Vec<&str> = std::iter::once("params").chain(problem.name()).collect();
@@ -208,9 +275,9 @@ fn credentials(
     if !provider.credentials.contains_key("type")
         && body.remove("type").is_some_and(|given| given != mode.as_str())
     {
-        return Err(ApiError::body("invalid_value", &["type"], format!("must be `{mode}` or be left out")));
+        return Err(ApiError::body("invalid_value", &["type"], format!("must be `{mode}` or be omitted")));
     }
-    // Existing clients send it along, whether or not the provider leaves a choice.
+    // Existing clients send it even if the provider does not ask for it.
     if mode == AuthMode::TwoStep && !provider.credentials.contains_key(ASSERTION_OPTION) {
         body.remove(ASSERTION_OPTION);
     }
@@ -220,7 +287,7 @@ fn credentials(
         match value {
             Value::String(text) => drop(given.insert(name, text)),
             Value::Null => {}
-            _ => errors.push(FieldError::new("invalid_type", &[&name], "must be text")),
+            _ => errors.push(FieldError::new("invalid_type", &[&name], "must be a string")),
         }
     }
     let own_client = if mode == AuthMode::TokenBased { take_own_client(&mut given)? } else { None };
@@ -230,8 +297,8 @@ fn credentials(
         errors.extend(long.map(|(name, _)| FieldError::new("too_big", &[name], message.clone())));
     }
     match check_answers(&provider.credentials, given) {
-        Ok(kept) if errors.is_empty() => {
-            let fields = kept.into_iter().map(|(name, answer)| (name, Secret::new(answer))).collect();
+        Ok(answers) if errors.is_empty() => {
+            let fields = answers.into_iter().map(|(name, answer)| (name, Secret::new(answer))).collect();
             Ok(TypedCredentials { fields, own_client, connection_config })
         }
         outcome => {
@@ -242,7 +309,7 @@ fn credentials(
     }
 }
 
-/// The consumer key and secret of an end user's own, which come together or not at all.
+/// Takes the end user's own consumer key and secret, which must be sent together.
 fn take_own_client(given: &mut BTreeMap<String, String>) -> Result<Option<ClientOverride>, ApiError> {
     const ID: &str = "oauth_client_id_override";
     const SECRET: &str = "oauth_client_secret_override";
@@ -254,7 +321,7 @@ fn take_own_client(given: &mut BTreeMap<String, String>) -> Result<Option<Client
         }
         (id, _) => {
             let (missing, other) = if id.is_some() { (SECRET, ID) } else { (ID, SECRET) };
-            Err(ApiError::body("invalid_type", &[missing], format!("is required where `{other}` is given")))
+            Err(ApiError::body("invalid_type", &[missing], format!("is required together with `{other}`")))
         }
     }
 }

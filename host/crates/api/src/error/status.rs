@@ -4,8 +4,7 @@ use axum::http::StatusCode;
 
 use syncline_types::error_code::ErrorCode;
 
-/// The statuses with which a code is answered, the usual one first. A code that only runs and connections carry has
-/// none.
+/// The statuses of a code, the usual one first. Empty for codes that occur only in runs and connections.
 pub fn statuses(code: ErrorCode) -> &'static [StatusCode] {
     match code {
         ErrorCode::IntegrationNotAllowed

@@ -192,7 +192,9 @@ pub enum ApiError {
     Proxy(#[from] ProxyError),
     #[error("{0}")]
     NotOffered(&'static str),
-    #[error("an internal error occurred; the operator can find it in the log by the request id in the X-Request-Id header")]
+    #[error(
+        "an internal error occurred; the operator can find it in the log by the request id in the X-Request-Id header"
+    )]
     Internal(#[source] anyhow::Error),
 }
 
@@ -302,7 +304,10 @@ impl ApiError {
             // It was logged when the action failed.
             Self::ActionFailed(_) => {}
             _ if status != StatusCode::INTERNAL_SERVER_ERROR => return self.to_string(),
-            _ => tracing::error!(error = self as &dyn std::error::Error, "request failed with an internal error"),
+            _ => tracing::error!(
+                error = self as &dyn std::error::Error,
+                "request failed with an internal error"
+            ),
         }
         Self::Internal(anyhow::anyhow!("")).to_string()
     }

@@ -485,7 +485,8 @@ fn checked_texts(field: &'static str, texts: BTreeMap<String, String>) -> Result
     check_count(field, texts.len())?;
     let too_long = texts.iter().find(|(name, value)| name.len() > 255 || value.len() > MAX_SETTING_BYTES);
     if let Some((name, _)) = too_long {
-        let message = format!("the name must be at most 255 bytes long and the value at most {MAX_SETTING_BYTES}");
+        let message =
+            format!("the name must be at most 255 bytes long and the value at most {MAX_SETTING_BYTES}");
         return Err(ApiError::body("too_big", &[field, name], message));
     }
     Ok(texts.into_iter().map(|(name, value)| (name, Secret::new(value))).collect())

@@ -328,7 +328,10 @@ const INTRODUCTION: &str = "\
 const TAGS: [(&str, &str); 19] = [
     ("Records", "Read, follow and prune the records that syncs have saved, and handle dead letters."),
     ("Syncs", "Trigger, start and pause syncs, read their status and override their frequency."),
-    ("Sync variants", "Further instances of a sync for one connection, each with its own schedule and records."),
+    (
+        "Sync variants",
+        "Further instances of a sync for one connection, each with its own schedule and records.",
+    ),
     ("Actions", "Run actions and get the results of asynchronous ones."),
     ("MCP", "Offer actions as tools through the Model Context Protocol."),
     ("Proxy", "Send your own requests to a provider with the credentials of a connection."),
@@ -353,9 +356,8 @@ fn document(routes: OpenApi) -> OpenApi {
         .version(env!("CARGO_PKG_VERSION"))
         .description(Some(INTRODUCTION))
         .license(Some(LicenseBuilder::new().name("Apache-2.0").identifier(Some("Apache-2.0")).build()));
-    let tags = TAGS.map(|(name, description)| {
-        TagBuilder::new().name(name).description(Some(description)).build()
-    });
+    let tags =
+        TAGS.map(|(name, description)| TagBuilder::new().name(name).description(Some(description)).build());
     let mut openapi = OpenApiBuilder::from(routes)
         .info(info.build())
         .tags(Some(tags))

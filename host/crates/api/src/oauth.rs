@@ -164,15 +164,9 @@ enum AuthorizationBody {
     /// There is no outcome yet. Repeat the request.
     Pending,
     /// The account is connected.
-    Connected {
-        provider_config_key: String,
-        connection_id: String,
-    },
+    Connected { provider_config_key: String, connection_id: String },
     /// The account was not connected.
-    Failed {
-        provider_config_key: String,
-        error: AuthorizationFailure,
-    },
+    Failed { provider_config_key: String, error: AuthorizationFailure },
 }
 
 /// Why an account was not connected.
@@ -214,7 +208,8 @@ pub(super) async fn get_authorization(
     _: NoQuery,
 ) -> Result<Json<AuthorizationResponse>, ApiError> {
     let listener = id.parse::<Uuid>().map_err(|_| path_error("id", "must be a UUID"))?;
-    let outcome = app.authorizations.wait_for_outcome(listener, LONG_POLL).await.map_err(ApiError::internal)?;
+    let outcome =
+        app.authorizations.wait_for_outcome(listener, LONG_POLL).await.map_err(ApiError::internal)?;
     let data = match outcome {
         Some((session_pk, outcome)) if session_pk == session.pk => match outcome {
             Outcome::Connected { integration, connection_id } => AuthorizationBody::Connected {

@@ -396,8 +396,7 @@ fn parse_connection(
         NamedScope::Environment => Ok(None),
         NamedScope::Connection { integration, connection } => Ok(Some((integration, connection))),
         NamedScope::Integration(_) => {
-            let message =
-                "is required with `provider_config_key`: the list covers one connection or all";
+            let message = "is required with `provider_config_key`: the list covers one connection or all";
             Err(ApiError::query("invalid_type", &["connection_id"], message))
         }
     }

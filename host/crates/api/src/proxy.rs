@@ -253,7 +253,10 @@ impl Stream for Flushed {
         }
         match ready!(self.body.poll_next_unpin(cx)) {
             Some(Err(error)) => {
-                tracing::debug!(error = &error as &dyn std::error::Error, "the response of a provider broke off");
+                tracing::debug!(
+                    error = &error as &dyn std::error::Error,
+                    "the response of a provider broke off"
+                );
                 self.failure = Some(error);
                 cx.waker().wake_by_ref();
                 Poll::Pending

@@ -302,7 +302,11 @@ pub(super) async fn sync_status(
     let references = match query.syncs.trim() {
         "*" => Vec::new(),
         "" => {
-            return Err(ApiError::query("too_small", &["syncs"], "must be names of syncs separated by commas, or `*`"));
+            return Err(ApiError::query(
+                "too_small",
+                &["syncs"],
+                "must be names of syncs separated by commas, or `*`",
+            ));
         }
         list => list.split(',').map(|name| SyncReference::Name(name.trim().to_owned())).collect(),
     };
@@ -397,7 +401,11 @@ fn select(
     let integration = integration.parse().map_err(invalid("provider_config_key"))?;
     let connection = connection.map(str::parse).transpose().map_err(invalid("connection_id"))?;
     if syncs.len() > MAX_SYNCS {
-        return Err(refuse("too_big", &["syncs"], format!("at most {MAX_SYNCS} syncs are allowed in one request")));
+        return Err(refuse(
+            "too_big",
+            &["syncs"],
+            format!("at most {MAX_SYNCS} syncs are allowed in one request"),
+        ));
     }
     let syncs = syncs.iter().map(SyncReference::parse).collect::<Result<BTreeSet<_>, _>>();
     Ok(SyncSelection { integration, connection, syncs: syncs.map_err(invalid("syncs"))? })

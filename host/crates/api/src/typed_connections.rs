@@ -212,8 +212,7 @@ async fn connect(
     body: Map<String, Value>,
 ) -> Result<ConnectedResponse, ApiError> {
     if query.connection_id.is_some() {
-        let message =
-            "is not allowed: the host generates the id of a new connection, and a renewed connection keeps its id";
+        let message = "is not allowed: the host generates the id of a new connection, and a renewed connection keeps its id";
         return Err(ApiError::query("unrecognized_keys", &["connection_id"], message));
     }
     let key: IntegrationKey = key.parse().map_err(|problem: InvalidName| ApiError::Path {

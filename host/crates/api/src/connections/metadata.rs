@@ -152,7 +152,11 @@ fn older_request(
         None => {
             let header = optional_header::<IntegrationKey>(headers, "provider-config-key")?;
             let missing = || {
-                ApiError::query("invalid_type", &["provider_config_key"], "is required, as a query parameter or as the header `Provider-Config-Key`")
+                ApiError::query(
+                    "invalid_type",
+                    &["provider_config_key"],
+                    "is required, as a query parameter or as the header `Provider-Config-Key`",
+                )
             };
             header.ok_or_else(missing)?.to_string()
         }

@@ -58,7 +58,7 @@ pub(super) async fn list_variables(
 /// Creates a variable or replaces its value. A value can have 64 KB. Needs the scope `environment:variables:write`.
 #[utoipa::path(
     put, path = "/environment-variables/{name}", tag = "Environment variables",
-    
+
     request_body(content = PutVariableRequest,
         example = json!({"value": "eu"})),
     params(

@@ -254,7 +254,7 @@ pub(super) struct ScriptsQuery {
         ("format" = Option<String>, Query, description = "`nango` (by integration, the default) or `openai` (actions as tools)."),
     ),
     responses(
-        
+
         (
             status = 200, description = "A list of integrations with their functions; an object with `format=openai`",
             body = Value,

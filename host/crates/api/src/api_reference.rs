@@ -1,5 +1,5 @@
-//! `/docs`: the API reference for people. Scalar renders the OpenAPI document in the browser; its script is part of the
-//! binary, so the page needs no server but the host.
+//! `/docs`: the API reference. Scalar renders the OpenAPI document in the browser. Its script is part of the binary, so
+//! the page needs no other server.
 
 use std::sync::LazyLock;
 

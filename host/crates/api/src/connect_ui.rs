@@ -1,8 +1,7 @@
-//! The Connect UI: the page on which end users connect their accounts, and `connect.js`, which opens it over a
-//! page of somebody else's.
+//! The Connect UI: the page on which end users connect their accounts, and `connect.js`, which opens it above a page of
+//! your product.
 //!
-//! The files of `host/crates/api/connect-ui` are served as they are. The page talks to the REST API like any other client; what
-//! it has to know from here is where that is.
+//! The files in `host/crates/api/connect-ui` are served unchanged, except for the address of the REST API in the page.
 
 use std::fmt::Write;
 use std::str::FromStr;
@@ -19,16 +18,16 @@ use url::Url;
 
 use crate::static_files::answer;
 
-/// A debug build reads the files where they are, so that trying a change needs no compiling.
+/// A debug build reads the files from the source folder, so that changes need no compilation.
 #[derive(rust_embed::Embed)]
 #[folder = "connect-ui"]
 struct Files;
 
 const PAGE: &str = "index.html";
-/// What stands in the page for the address of the API.
+/// The placeholder in the page for the address of the API.
 const API_PLACEHOLDER: &str = "{{api}}";
 
-/// Which pages may show the Connect UI in a frame: the sources of a `frame-ancestors` directive.
+/// The pages that can show the Connect UI in a frame: the sources of a `frame-ancestors` directive.
 #[derive(Debug, Clone)]
 pub struct FrameAncestors(String);
 
@@ -49,26 +48,26 @@ impl FromStr for FrameAncestors {
     }
 }
 
-/// Where the page finds the API.
+/// The address of the API, as the page uses it.
 #[derive(Debug, Clone)]
 pub enum ApiAddress {
-    /// One step above itself.
+    /// The parent path of the page.
     BesideThePage,
-    /// Elsewhere, since the page has an address of its own.
+    /// Another address, because the page is served from its own.
     At(Url),
 }
 
-/// What every answer of the page's needs.
+/// What the responses of the pages depend on.
 struct Pages {
     api: ApiAddress,
     content_security_policy: HeaderValue,
 }
 
-/// The routes of the Connect UI. They need no key: the page is the same for everybody, and asks for a session.
+/// The routes of the Connect UI. They need no key: the page is the same for all users and loads the session itself.
 pub fn router<S: Clone + Send + Sync + 'static>(api: ApiAddress, ancestors: &FrameAncestors) -> Router<S> {
     let policy = content_security_policy(&api, ancestors);
     let content_security_policy = HeaderValue::from_str(&policy).expect("its parts were checked to be plain");
-    // The page's own files have relative addresses, which lead nowhere without the slash at its end.
+    // The page refers to its files by relative URLs, which need the slash at the end of its own URL.
     let with_slash = |query: axum::extract::RawQuery| async move {
         let query = query.0.map(|query| format!("?{query}")).unwrap_or_default();
         Redirect::temporary(&format!("connect/{query}"))
@@ -92,7 +91,7 @@ async fn page(State(pages): State<Arc<Pages>>, headers: HeaderMap) -> Response<B
     let mut response = answer(html.into_bytes(), &hash, "text/html; charset=utf-8", &headers);
     let security = response.headers_mut();
     security.insert(header::CONTENT_SECURITY_POLICY, pages.content_security_policy.clone());
-    // The session's token may be in the page's own address.
+    // The URL of the page can contain the session token.
     security.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     response
 }
@@ -117,7 +116,7 @@ fn file(path: &str, headers: &HeaderMap) -> Response<Body> {
     answer(file.data.into_owned(), &file.metadata.sha256_hash(), content_type, headers)
 }
 
-/// Nothing but the page's own files, and the API. No text of the page ever becomes code or markup.
+/// Allows only the page's own files and the API, and no conversion of text to code or markup.
 fn content_security_policy(api: &ApiAddress, ancestors: &FrameAncestors) -> String {
     let mut policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'".to_owned();
     let mut connect = " 'self'".to_owned();
@@ -145,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frame_ancestors_cannot_bring_another_directive() {
+    fn frame_ancestors_cannot_add_another_directive() {
         for text in ["*", "'none'", "https://a.example", " https://a.example  https://b.example:8443 "] {
             assert!(text.parse::<FrameAncestors>().is_ok(), "{text}");
         }
@@ -155,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn an_api_elsewhere_is_in_the_policy() {
+    fn a_separate_api_address_is_in_the_content_security_policy() {
         let api = ApiAddress::At("https://api.example.com/sync".parse().unwrap());
         let policy = content_security_policy(&api, &"'none'".parse().unwrap());
         assert!(
@@ -177,9 +176,9 @@ mod tests {
             .unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 
-    /// What a translation lacks is shown in English, which is worse than a failing test here.
+    /// A missing text would appear in English.
     #[test]
-    fn every_translation_says_the_same() {
+    fn every_translation_has_the_same_keys_and_placeholders() {
         let english = messages("assets/locales/en.json");
         let others = Files::iter().filter(|path| path.starts_with("assets/locales/"));
         for path in others {

@@ -1,7 +1,7 @@
-//! What browsers are told of who may call the API: everybody, since a key is what protects it, not the origin.
+//! CORS: pages of every origin can call the API, because keys protect it and not origins.
 //!
-//! The layer answers every `OPTIONS` as a preflight. For a provider one may be a request like any other, so those
-//! through `/proxy` that are none pass the layer under another name.
+//! The layer answers every `OPTIONS` request as a preflight. Requests through `/proxy` can use `OPTIONS` for the
+//! provider, so those that are not preflights pass the layer with a different method.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use tower_http::cors::{AllowOrigin, CorsLayer};
 
 use super::proxy;
 
-/// Marks a request whose method is `OPTIONS` in truth.
+/// Marks a request whose original method is `OPTIONS`.
 #[derive(Clone)]
-struct AsksOptions;
+struct OriginallyOptions;
 
 pub(super) fn layer() -> CorsLayer {
     const ALLOWED: [&str; 12] = [
@@ -44,20 +44,20 @@ pub(super) fn layer() -> CorsLayer {
         .max_age(Duration::from_secs(600))
 }
 
-/// Around the layer.
+/// Replaces the method before the layer.
 pub(super) fn set_options_aside(mut request: Request) -> Request {
     let path = request.uri().path();
     let is_for_provider = path == "/proxy" || path.starts_with("/proxy/");
     if request.method() == Method::OPTIONS && is_for_provider && !is_preflight(&request) {
-        request.extensions_mut().insert(AsksOptions);
+        request.extensions_mut().insert(OriginallyOptions);
         *request.method_mut() = Method::GET;
     }
     request
 }
 
-/// Within the layer.
+/// Restores the method after the layer.
 pub(super) fn take_options_up(mut request: Request) -> Request {
-    if request.extensions_mut().remove::<AsksOptions>().is_some() {
+    if request.extensions_mut().remove::<OriginallyOptions>().is_some() {
         *request.method_mut() = Method::OPTIONS;
     }
     request

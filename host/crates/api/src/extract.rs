@@ -1,5 +1,5 @@
-//! What handlers take out of a request: who asks, for which connection, with which body and query. Each part is
-//! checked here, so that a handler starts from what is valid.
+//! Extractors: authenticate the client, and parse the headers, path, query and body of a request. Handlers get only
+//! valid values.
 
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -24,21 +24,20 @@ use syncline_types::ids::{ConnectionId, IntegrationKey, InvalidName};
 
 /// Longest JSON body, in bytes.
 pub const MAX_BODY_BYTES: usize = 75 << 20;
-/// How long a body may take to arrive as a whole if it is read before the host knows who sends it. The limit on
-/// silence is not enough there: a client that sends a byte now and then could keep the host's memory for hours.
+/// Time limit for a whole body that is read before the client is authenticated. The limit on pauses is not enough
+/// there: a client that sends a byte now and then could occupy memory for hours.
 pub const UNAUTHENTICATED_BODY_TIME: Duration = Duration::from_secs(10);
-/// Longest JSON body that is read before the host knows who sends it, in bytes.
+/// Longest JSON body that is read before the client is authenticated, in bytes.
 const MAX_UNAUTHENTICATED_BODY_BYTES: usize = 4 << 10;
 
-/// Of the `Authorization` header, in lower case.
+/// Scheme of the `Authorization` header, in lower case.
 const SCHEME: &str = "bearer ";
 
-/// How long a client may say nothing within a body.
+/// Longest pause of a client within a body.
 #[derive(Debug, Clone, Copy)]
 pub struct Patience(pub Duration);
 
-/// The holder of the request's secret key, which has this right. A route cannot be had without naming one, and it is
-/// looked at before anything of the body is read.
+/// A client with a valid secret key that has the scope `R`. It is checked before the body is read.
 pub struct EnvironmentAuth<R: Right> {
     client: Arc<Client>,
     right: PhantomData<R>,
@@ -68,7 +67,7 @@ impl<R: Right> FromRequestParts<App> for EnvironmentAuth<R> {
     }
 }
 
-/// The holder of a connect session's token, which is in the `Authorization` header.
+/// A client with a connect session token in the `Authorization` header.
 pub struct SessionAuth(pub ConnectSession);
 
 impl FromRequestParts<App> for SessionAuth {
@@ -79,8 +78,8 @@ impl FromRequestParts<App> for SessionAuth {
     }
 }
 
-/// The holder of a connect session's token, which is in the query as `connect_session_token`: for what a browser
-/// is sent to, and for the requests that connect.
+/// A client with a connect session token in the query parameter `connect_session_token`. Used by routes that a browser
+/// opens, and by routes that connect accounts.
 pub struct SessionQueryAuth(pub ConnectSession);
 
 impl FromRequestParts<App> for SessionQueryAuth {
@@ -97,8 +96,7 @@ impl FromRequestParts<App> for SessionQueryAuth {
     }
 }
 
-/// Whoever may look at what can be connected: the holder of a secret key that may list integrations, or of a session's
-/// token.
+/// A client that can list integrations: with a secret key that has the scope, or with a connect session token.
 pub enum Caller {
     Client(Arc<Client>),
     Session(Box<ConnectSession>),
@@ -126,7 +124,7 @@ impl Caller {
         }
     }
 
-    /// Whether the integration is for this caller to see.
+    /// Whether the caller can see the integration.
     pub fn sees(&self, integration: &IntegrationKey) -> bool {
         match self {
             Self::Client(_) => true,
@@ -135,12 +133,11 @@ impl Caller {
     }
 }
 
-/// What the `Authorization` header holds behind its scheme.
+/// Returns the part of the `Authorization` header after the scheme.
 fn bearer(headers: &HeaderMap) -> Result<&str, ApiError> {
     let header = headers.get(header::AUTHORIZATION).ok_or(ApiError::MissingAuthorization)?;
     let text = header.to_str().map_err(|_| ApiError::MalformedAuthorization)?;
-    // A scheme is one in either case. A bare key without it works too: existing clients send it. Another scheme has no
-    // key of ours.
+    // The scheme is case-insensitive. A bare key without a scheme is accepted, because existing clients send it.
     let is_scheme = |part: &[u8]| part.eq_ignore_ascii_case(SCHEME.as_bytes());
     let key = match text.as_bytes().windows(SCHEME.len()).rposition(is_scheme) {
         Some(at) => &text[at + SCHEME.len()..],
@@ -187,7 +184,7 @@ fn required_header<T: FromStr<Err = InvalidName>>(headers: &HeaderMap, name: &st
         .map_err(|problem: InvalidName| FieldError::new("invalid_format", &[name], problem.to_string()))
 }
 
-/// A header that may be absent; one that is there and says nothing valid must not pass for that.
+/// An optional header. An invalid value is an error and does not count as absent.
 pub fn optional_header<T: FromStr<Err = InvalidName>>(
     headers: &HeaderMap,
     name: &str,
@@ -217,7 +214,7 @@ pub fn parse_flag(text: &str) -> Option<bool> {
     }
 }
 
-/// A part of the path, or several as a tuple; where the route has a word in its place, that word, which is its end.
+/// A parameter of the path, or several as a tuple. On a route without parameters, the last segment of the path.
 pub struct ApiPath<T = String>(pub T);
 
 impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for ApiPath<T> {
@@ -242,8 +239,8 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for ApiPath
     }
 }
 
-/// A query string. Repeated (`ids=a&ids=b`) and bracketed (`tags[k]=v`, `include[]=x`) parameters parse; an unknown
-/// one is refused if `T` refuses it.
+/// A query string. Supports repeated (`ids=a&ids=b`) and bracketed (`tags[k]=v`, `include[]=x`) parameters. `T` decides
+/// whether unknown parameters are rejected.
 pub struct ApiQuery<T>(pub T);
 
 impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for ApiQuery<T> {
@@ -254,7 +251,7 @@ impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for ApiQuery<T> {
     }
 }
 
-/// For routes that take no query at all.
+/// For routes without query parameters.
 pub struct NoQuery;
 
 impl<S: Sync> FromRequestParts<S> for NoQuery {
@@ -263,7 +260,7 @@ impl<S: Sync> FromRequestParts<S> for NoQuery {
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
         match parts.uri.query().map(without_empty_pairs) {
             Some(query) if !query.is_empty() => {
-                Err(ApiError::query("unrecognized_keys", &[], "this route takes no query parameters"))
+                Err(ApiError::query("unrecognized_keys", &[], "this route has no query parameters"))
             }
             _ => Ok(Self),
         }
@@ -272,7 +269,7 @@ impl<S: Sync> FromRequestParts<S> for NoQuery {
 
 fn parse_query<T: DeserializeOwned>(query: &str) -> Result<T, ApiError> {
     if query.contains("%00") {
-        return Err(ApiError::query("invalid_format", &[], "the query has a NUL character in it"));
+        return Err(ApiError::query("invalid_format", &[], "the query must not contain a NUL character"));
     }
     let config = serde_qs::Config::new().use_form_encoding(true);
     let query = without_empty_pairs(query);
@@ -282,13 +279,13 @@ fn parse_query<T: DeserializeOwned>(query: &str) -> Result<T, ApiError> {
         .map_err(|error| ApiError::Query { errors: vec![field_error(error)] })
 }
 
-/// Clients that put queries together leave an `&` at either end, which says nothing.
+/// Removes empty pairs: some clients leave an `&` at the start or end of a query.
 fn without_empty_pairs(query: &str) -> String {
     let pairs: Vec<&str> = query.split('&').filter(|pair| !pair.is_empty()).collect();
     pairs.join("&")
 }
 
-/// A JSON body, read after everything else of the request was found good.
+/// A JSON body. It is read after all other parts of the request have been checked.
 pub struct ApiJson<T>(pub T);
 
 impl<T: DeserializeOwned> FromRequest<App> for ApiJson<T> {
@@ -301,8 +298,8 @@ impl<T: DeserializeOwned> FromRequest<App> for ApiJson<T> {
     }
 }
 
-/// A JSON body that names its sender, for the rare route that clients call without a header or a query. Everyone can
-/// have such a body read, so it must be small and arrive soon.
+/// A JSON body that contains the client's token, for clients that cannot send headers. It is read before
+/// authentication, so its size and time are limited strictly.
 pub struct UnauthenticatedJson<T>(pub T);
 
 impl<T: DeserializeOwned> FromRequest<App> for UnauthenticatedJson<T> {
@@ -317,7 +314,7 @@ impl<T: DeserializeOwned> FromRequest<App> for UnauthenticatedJson<T> {
     }
 }
 
-/// Reads a whole body of at most `limit_bytes`, which comes as it is: none is unfolded, so none can be a bomb.
+/// Reads a whole body of at most `limit_bytes`. Compressed bodies are rejected, so there are no decompression bombs.
 pub async fn read_body(request: Request, limit_bytes: usize) -> Result<Bytes, ApiError> {
     let encoding = request.headers().get(header::CONTENT_ENCODING);
     if let Some(encoding) = encoding.filter(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity"))
@@ -346,7 +343,7 @@ pub async fn read_body(request: Request, limit_bytes: usize) -> Result<Bytes, Ap
     }
 }
 
-/// Refuses a body of another type; none named is taken for the right one.
+/// Rejects a body with another content type. A missing content type is accepted.
 pub fn check_content_type(headers: &HeaderMap, expected: &'static str) -> Result<(), ApiError> {
     let Some(given) = headers.get(header::CONTENT_TYPE) else { return Ok(()) };
     let given = String::from_utf8_lossy(given.as_bytes());
@@ -358,7 +355,7 @@ pub fn check_content_type(headers: &HeaderMap, expected: &'static str) -> Result
 }
 
 fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
-    // Serde would take a list for the members of an object in their order.
+    // Serde would accept a list as the members of a struct, in order.
     if bytes.trim_ascii_start().starts_with(b"[") {
         return Err(ApiError::body("invalid_type", &[], "the body must be an object, not a list"));
     }
@@ -371,7 +368,7 @@ fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     }
 }
 
-/// Turns a refusal of serde into the form that clients read.
+/// Converts an error of serde into a field error.
 fn field_error<E: std::error::Error>(error: serde_path_to_error::Error<E>) -> FieldError {
     use serde_path_to_error::Segment;
     let mut path: Vec<String> = error
@@ -385,13 +382,13 @@ fn field_error<E: std::error::Error>(error: serde_path_to_error::Error<E>) -> Fi
         })
         .collect();
     let message = error.inner().to_string();
-    // The place in the text says less than the path.
+    // Line and column are less useful than the path.
     let message = message.split(" at line ").next().unwrap_or_default();
     if let Some(name) = message.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`')) {
         path.push(name.to_owned());
         return FieldError { code: "invalid_type", message: "is required".to_owned(), path };
     }
-    let message = in_words_of_json(message);
+    let message = in_json_terms(message);
     let code = if message.starts_with("unknown field") {
         "unrecognized_keys"
     } else if message.starts_with("invalid type") {
@@ -404,8 +401,8 @@ fn field_error<E: std::error::Error>(error: serde_path_to_error::Error<E>) -> Fi
     FieldError { code, message, path }
 }
 
-/// Says what was expected without the names of types here.
-fn in_words_of_json(message: &str) -> String {
+/// Replaces the names of Rust types with JSON terms.
+fn in_json_terms(message: &str) -> String {
     match message.split_once(", expected ") {
         Some((found, "a sequence")) => format!("{found}, expected a list"),
         Some((found, "a map")) => format!("{found}, expected an object"),
@@ -448,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_pairs_say_nothing() {
+    fn empty_pairs_are_ignored() {
         for text in ["&model=A", "model=A&", "&&model=A&&"] {
             assert_eq!(query(text).unwrap().model, "A", "{text}");
         }
@@ -474,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_expected_is_said_in_words_of_json() {
+    fn an_expected_type_is_named_in_json_terms() {
         #[derive(Debug, Deserialize)]
         struct Body {
             #[expect(dead_code, reason = "only read by serde")]
@@ -485,17 +482,17 @@ mod tests {
         };
         assert_eq!(errors[0].message, "invalid type: string \"buyers\", expected a list");
         assert_eq!(
-            in_words_of_json("invalid type: string \"1\", expected i64"),
+            in_json_terms("invalid type: string \"1\", expected i64"),
             "invalid type: string \"1\", expected a whole number"
         );
         assert_eq!(
-            in_words_of_json("invalid type: null, expected struct Opts"),
+            in_json_terms("invalid type: null, expected struct Opts"),
             "invalid type: null, expected an object"
         );
     }
 
     #[test]
-    fn a_refused_body_says_where() {
+    fn an_invalid_body_is_reported_with_its_path() {
         #[derive(Debug, Deserialize)]
         struct Body {
             #[expect(dead_code, reason = "only read by serde")]

@@ -166,7 +166,7 @@ pub fn router(app: App, pages: Router<App>) -> Router {
         .layer(cors::layer())
         .map_request(cors::take_options_up)
         .layer(metrics::CountLayer)
-        .map_request(unread_body::throw_away)
+        .map_request(unread_body::discard_unread)
         .layer(CatchPanicLayer::custom(answer_panic));
     routes
         .route("/records/", get(records::list_records))

@@ -1,4 +1,4 @@
-//! What lists have in common: their queries, their pages and the cursors between these.
+//! Shared parts of list routes: query parameters, pages and cursors.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -11,7 +11,7 @@ use syncline_types::ids::EnvironmentPk;
 
 const CURSOR_CHECK_BYTES: usize = 4;
 
-/// The cursors of one list: places in it, with a checksum that holds for this list of this environment alone.
+/// The cursors of one list: a position and a checksum that is valid only for this list in this environment.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cursors {
     pub(super) list: &'static str,
@@ -19,11 +19,11 @@ pub(super) struct Cursors {
 }
 
 impl Cursors {
-    pub(super) fn encode(self, place: &[u8]) -> String {
-        URL_SAFE_NO_PAD.encode([place, &self.check(place)].concat())
+    pub(super) fn encode(self, position: &[u8]) -> String {
+        URL_SAFE_NO_PAD.encode([position, &self.check(position)].concat())
     }
 
-    /// What `read` makes of the bytes of the place.
+    /// Decodes a cursor; `read` converts the bytes of the position.
     pub(super) fn decode<P, const N: usize>(
         self,
         text: &str,
@@ -31,13 +31,13 @@ impl Cursors {
     ) -> Result<P, ApiError> {
         let decode = || {
             let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
-            let (place, check) = bytes.split_first_chunk()?;
-            if check == self.check(place) { read(*place) } else { None }
+            let (position, check) = bytes.split_first_chunk()?;
+            if check == self.check(position) { read(*position) } else { None }
         };
-        decode().ok_or(ApiError::Cursor { problem: "is not one that this list gave out" })
+        decode().ok_or(ApiError::Cursor { problem: "was not returned by this list" })
     }
 
-    /// Where the row of this number stands.
+    /// The cursor of the row with this number.
     pub(super) fn encode_number(self, number: i64) -> String {
         self.encode(&number.to_be_bytes())
     }
@@ -46,29 +46,29 @@ impl Cursors {
         self.decode(text, |bytes| Some(i64::from_be_bytes(bytes)))
     }
 
-    fn check(self, place: &[u8]) -> [u8; CURSOR_CHECK_BYTES] {
-        let text = [format!("{} {} ", self.list, self.environment).as_bytes(), place].concat();
+    fn check(self, position: &[u8]) -> [u8; CURSOR_CHECK_BYTES] {
+        let text = [format!("{} {} ", self.list, self.environment).as_bytes(), position].concat();
         let mut check = [0; CURSOR_CHECK_BYTES];
         check.copy_from_slice(&blake3::hash(&text).as_bytes()[..CURSOR_CHECK_BYTES]);
         check
     }
 }
 
-/// Cuts what was read to a page. One more was read than it holds: if that was there, another page follows, behind the
-/// item that this gives.
+/// Truncates rows to a page. The query reads one row more than a page has; if it was found, another page follows, and
+/// this function returns the last item of the page.
 pub(super) fn cut_to_page<T>(found: &mut Vec<T>, limit: i64) -> Option<&T> {
     let has_more = found.len() as i64 > limit;
     found.truncate(limit.unsigned_abs() as usize);
     found.last().filter(|_| has_more)
 }
 
-/// How many a page holds. More than `most` is served as `most`.
+/// Parses a page size. Values above `most` are lowered to `most`.
 pub(super) fn parse_limit(text: Option<&str>, default: i64, most: i64) -> Result<i64, ApiError> {
     let Some(text) = text else { return Ok(default) };
     match text.parse::<i64>() {
         Ok(number) if number >= 1 => Ok(number.min(most)),
         _ => {
-            let message = format!("is `{text}`; it must be a whole number of 1 or more");
+            let message = format!("must be a whole number of 1 or more (got `{text}`)");
             Err(ApiError::query("invalid_value", &["limit"], message))
         }
     }
@@ -85,7 +85,7 @@ pub(super) fn parse_time(
     })
 }
 
-/// What a list covers: the whole environment, an integration, or one of its connections.
+/// Parses the scope of a list: the whole environment, an integration, or one of its connections.
 pub(super) fn parse_scope(key: Option<&str>, connection: Option<&str>) -> Result<NamedScope, ApiError> {
     let integration = key.map(|key| parse_name("provider_config_key", key, ApiError::query)).transpose()?;
     let connection = connection.map(|id| parse_name("connection_id", id, ApiError::query)).transpose()?;
@@ -101,12 +101,12 @@ pub(super) fn parse_scope(key: Option<&str>, connection: Option<&str>) -> Result
     }
 }
 
-/// The words of an enum, for [`parse_word`].
+/// The names of the values of an enum, for [`parse_word`].
 pub(super) fn words<T: Copy + Into<&'static str>>(all: &[T]) -> impl Iterator<Item = (&'static str, T)> {
     all.iter().map(|value| ((*value).into(), *value))
 }
 
-/// One of several words.
+/// Parses one of several names.
 pub(super) fn parse_word<T: Copy>(
     name: &'static str,
     text: &str,
@@ -132,9 +132,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_cursor_gives_its_place_back(environment: i64, place: [u8; 24]) {
-            let cursor = cursors(environment).encode(&place);
-            prop_assert_eq!(cursors(environment).decode(&cursor, Some).ok(), Some(place));
+        fn a_cursor_decodes_to_its_position(environment: i64, position: [u8; 24]) {
+            let cursor = cursors(environment).encode(&position);
+            prop_assert_eq!(cursors(environment).decode(&cursor, Some).ok(), Some(position));
         }
 
         #[test]
@@ -147,13 +147,13 @@ mod tests {
         }
 
         #[test]
-        fn no_text_is_too_odd(text in ".*") {
+        fn arbitrary_text_is_rejected_as_a_cursor(text in ".*") {
             prop_assert!(cursors(1).decode_number(&text).is_err());
         }
     }
 
     #[test]
-    fn what_was_read_beyond_the_page_says_that_another_follows() {
+    fn an_extra_row_means_that_another_page_follows() {
         for (read, last) in [(2, None), (3, None), (4, Some(2))] {
             let mut found: Vec<i32> = (0..read).collect();
             assert_eq!(cut_to_page(&mut found, 3).copied(), last);

@@ -1,7 +1,7 @@
 //! `POST /mcp`: the actions of a connection as tools, for clients that speak the Model Context Protocol.
 //!
-//! The connection is named by headers, as everywhere, so there are no sessions: each request stands for itself, and any
-//! host answers it. The protocol is `rmcp`'s. Keys, headers and bodies are ours, and refused as everywhere.
+//! Headers name the connection, so there are no sessions: each request is independent and any host can answer it.
+//! `rmcp` implements the protocol. Keys, headers and bodies are checked as for all other routes.
 
 mod tools;
 
@@ -29,7 +29,7 @@ use super::extract::{
 };
 use syncline_auth::{Scope, rights};
 
-/// Clients must accept both forms, and get JSON whatever they say: there is nothing to stream.
+/// `rmcp` requires clients to accept both types. This host always answers with JSON, because it streams nothing.
 const BOTH_FORMS: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 /// The method that runs an action.
@@ -105,12 +105,12 @@ pub(super) async fn post_message(
         .with_legacy_session_mode(false)
         .with_json_response(true)
         .with_max_request_body_bytes(MAX_BODY_BYTES)
-        // The origin was checked, and a page under a name that was rebound has another one.
+        // The origin was checked above, which also protects against DNS rebinding.
         .disable_allowed_hosts();
     let sessions = Arc::new(NeverSessionManager::default());
     let service = StreamableHttpService::new(move || Ok(tools.clone()), sessions, config);
     let response = service.handle(Request::from_parts(head, Body::from(body))).await;
-    // What the protocol refuses it refuses as JSON, but for one header.
+    // `rmcp` returns JSON for all errors except an unknown protocol version.
     if response.status() == StatusCode::BAD_REQUEST && !response.headers().contains_key(header::CONTENT_TYPE)
     {
         return Err(unknown_version());
@@ -128,13 +128,12 @@ pub(super) async fn post_message(
 
 fn unknown_version() -> ApiError {
     let known: Vec<&str> = ProtocolVersion::KNOWN_VERSIONS.iter().map(ProtocolVersion::as_str).collect();
-    let message =
-        format!("the header must be a version of the protocol that is spoken here: {}", known.join(", "));
+    let message = format!("the header must be a supported version of the protocol: {}", known.join(", "));
     ApiError::headers("invalid_value", &["mcp-protocol-version"], message)
 }
 
-/// Refuses what a page of another site has a browser send. Programs that are no browsers name no origin, and those on
-/// the user's own machine may.
+/// Rejects requests that a browser sends for a page of another origin. Other programs send no `Origin`. Pages on the
+/// user's own machine are allowed.
 fn check_origin(headers: &HeaderMap, public_url: &str) -> Result<(), ApiError> {
     let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
     let origin = String::from_utf8_lossy(origin.as_bytes());
@@ -151,7 +150,7 @@ fn check_origin(headers: &HeaderMap, public_url: &str) -> Result<(), ApiError> {
     if is_ours { Ok(()) } else { Err(ApiError::Origin(origin.chars().take(200).collect())) }
 }
 
-/// Of a message what concerns us, with the arguments as they were written: a number may be longer than a double.
+/// The parts of a message that this host needs. Arguments stay as text, because a number can exceed a double.
 #[derive(Deserialize)]
 struct Call {
     #[serde(default)]
@@ -166,14 +165,14 @@ struct CallParams {
 
 struct Message {
     call: Call,
-    /// For the protocol, if its own reading cannot take the arguments.
+    /// The message without arguments, for `rmcp`, if it cannot parse the arguments.
     stripped: Option<String>,
 }
 
-/// Reads a message, or gives the code and the words for what is none.
+/// Parses a message, or returns the code and the text of a JSON-RPC error.
 ///
-/// It is read twice, and both readings must succeed: the protocol's own decides what is done, and ours which right it
-/// takes. A member that stands twice, which the two might read otherwise, is refused by ours.
+/// The message is parsed twice: `rmcp` decides what it does, and this function which scope it needs. Both must succeed.
+/// Duplicate members, which the parsers could interpret differently, are rejected here.
 fn read_message(body: &[u8]) -> Result<Message, (ErrorCode, String)> {
     let json: &RawValue = serde_json::from_slice(body)
         .map_err(|error| (ErrorCode::PARSE_ERROR, format!("the body is not JSON: {error}")))?;
@@ -186,7 +185,7 @@ fn read_message(body: &[u8]) -> Result<Message, (ErrorCode, String)> {
         (ErrorCode::INVALID_REQUEST, format!("the message cannot be read: {error}"))
     };
     let is_message = |text: &str| serde_json::from_str::<ClientJsonRpcMessage>(text).is_ok();
-    // Serde would take a list for the members of an object in their order.
+    // Serde would accept a list as the members of a struct, in order.
     if !json.get().starts_with('{') {
         return Err(no_message());
     }
@@ -195,13 +194,12 @@ fn read_message(body: &[u8]) -> Result<Message, (ErrorCode, String)> {
         return Ok(Message { call, stripped: None });
     }
     let stripped = without_arguments(json.get()).map_err(unreadable)?;
-    // What no value can hold: a number beyond a double, half of a surrogate pair, lists too deep.
+    // Reports what a `Value` cannot represent: a number beyond a double, an unpaired surrogate, or too many levels.
     serde_json::from_str::<Value>(&stripped).map_err(unreadable)?;
     if is_message(&stripped) { Ok(Message { call, stripped: Some(stripped) }) } else { Err(no_message()) }
 }
 
-/// The same message with an empty object in the place of a call's arguments, if those are an object. The action gets
-/// them as they were written, whatever the protocol makes of them.
+/// Replaces the arguments of a call with an empty object, if they are an object. The action gets the original text.
 fn without_arguments(json: &str) -> serde_json::Result<String> {
     let mut message: BTreeMap<String, Box<RawValue>> = serde_json::from_str(json)?;
     let is_call = message.get("method").is_some_and(|method| {
@@ -229,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_our_own_pages_and_those_of_the_same_machine_may_ask() {
+    fn only_own_and_local_origins_are_allowed() {
         let check = |origin: &'static str| {
             let headers = HeaderMap::from_iter([(header::ORIGIN, HeaderValue::from_static(origin))]);
             check_origin(&headers, "https://syncline.example.com")

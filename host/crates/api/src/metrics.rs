@@ -1,4 +1,4 @@
-//! `/metrics`: what Prometheus fetches, without a key.
+//! `/metrics`: metrics for Prometheus. Needs no key.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -15,8 +15,8 @@ use tower::{Layer, Service};
 use super::App;
 use syncline_telemetry::metrics::{CONTENT_TYPE, Observed, metrics};
 
-/// However often it is asked, the database is looked at once in this time.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The database is queried at most once in this time, however often metrics are fetched.
+const OBSERVE_EVERY: Duration = Duration::from_secs(1);
 
 /// The route, for the API's own listener or for another one.
 pub fn metrics_routes() -> Router<App> {
@@ -27,7 +27,7 @@ async fn get_metrics(State(app): State<App>) -> axum::response::Response {
     static LAST: Mutex<Option<(Instant, Observed)>> = Mutex::const_new(None);
     let mut last = LAST.lock().await;
     let observed = match *last {
-        Some((at, observed)) if at.elapsed() < LOOK_EVERY => observed,
+        Some((at, observed)) if at.elapsed() < OBSERVE_EVERY => observed,
         _ => {
             let observed = app.observation.observe().await;
             *last = Some((Instant::now(), observed));
@@ -38,7 +38,7 @@ async fn get_metrics(State(app): State<App>) -> axum::response::Response {
     ([(header::CONTENT_TYPE, CONTENT_TYPE)], metrics().encode(&observed)).into_response()
 }
 
-/// Counts each request under the pattern of its route.
+/// Counts requests by the pattern of their route.
 #[derive(Clone)]
 pub(super) struct CountLayer;
 
@@ -75,7 +75,7 @@ where
 }
 
 pin_project_lite::pin_project! {
-    /// A request that is being answered.
+    /// The future of a request, which counts the request when it completes.
     pub(super) struct Counted<F> {
         #[pin]
         answered: F,
@@ -96,7 +96,7 @@ where
         let answered = ready!(this.answered.poll(cx));
         if let Ok(response) = &answered {
             let route = this.route.as_ref().map_or("unknown", MatchedPath::as_str);
-            // A client may call its method whatever it likes.
+            // Clients can send any method name, and every new one would create a time series.
             let method = this.method.as_str();
             let method = if KNOWN_METHODS.contains(&method) { method } else { "other" };
             metrics().count_api_request(method, route, response.status().as_u16(), this.began.elapsed());

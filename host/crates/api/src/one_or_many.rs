@@ -5,7 +5,7 @@ use std::fmt;
 use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-/// The values of a parameter, in their order.
+/// The values of a parameter, in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OneOrMany(Vec<String>);
 
@@ -23,7 +23,7 @@ impl<'de> Deserialize<'de> for OneOrMany {
             type Value = OneOrMany;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a text or a list of texts")
+                f.write_str("a string or a list of strings")
             }
 
             fn visit_str<E>(self, text: &str) -> Result<OneOrMany, E> {

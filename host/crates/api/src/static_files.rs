@@ -6,8 +6,8 @@ use axum::response::IntoResponse;
 
 use syncline_crypto::hex;
 
-/// Answers with a file, or with 304 if the browser has this version already. Browsers ask each time they use a file, so
-/// they see an upgrade of the host at once.
+/// Returns a file, or 304 if the browser has this version. Browsers revalidate a file on each use, so an upgrade of the
+/// host takes effect at once.
 pub fn answer(
     body: impl Into<Bytes>,
     hash: &[u8],

@@ -1,7 +1,7 @@
-//! Goes on reading a request that was refused before its body was read.
+//! Reads the rest of request bodies that a handler did not read, for example because it rejected the request.
 //!
-//! A client that is still sending must find an open connection, or it sees a network error in the place of the
-//! refusal. What arrives is thrown away, up to a limit and not for long.
+//! If the host closed the connection while the client is still sending, the client would see a network error instead of
+//! the response. The bytes are discarded, with limits on size and time.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -12,12 +12,11 @@ use axum::extract::Request;
 use futures_util::{Stream, StreamExt};
 use tokio::runtime::Handle;
 
-const MAX_THROWN_AWAY_BYTES: usize = 64 << 20;
+const MAX_DISCARDED_BYTES: usize = 64 << 20;
 const MAX_TIME: Duration = Duration::from_secs(10);
 
-/// The request with a body whose rest is read when it is let go of: with the answer or, if the body is passed on
-/// somewhere else, later.
-pub fn throw_away(request: Request) -> Request {
+/// Wraps the body of a request, so that its rest is read and discarded when the body is dropped.
+pub fn discard_unread(request: Request) -> Request {
     if request.body().is_end_stream() {
         return request;
     }
@@ -26,7 +25,7 @@ pub fn throw_away(request: Request) -> Request {
     Request::from_parts(parts, Body::from_stream(body))
 }
 
-/// A body whose rest is read and thrown away when it is dropped.
+/// A body whose rest is read and discarded when it is dropped.
 struct ReadOnDrop(Option<BodyDataStream>);
 
 impl Stream for ReadOnDrop {
@@ -45,13 +44,13 @@ impl Stream for ReadOnDrop {
 impl Drop for ReadOnDrop {
     fn drop(&mut self) {
         if let (Some(rest), Ok(runtime)) = (self.0.take(), Handle::try_current()) {
-            runtime.spawn(tokio::time::timeout(MAX_TIME, read_on(rest)));
+            runtime.spawn(tokio::time::timeout(MAX_TIME, discard(rest)));
         }
     }
 }
 
-async fn read_on(mut rest: BodyDataStream) {
-    let mut left = MAX_THROWN_AWAY_BYTES;
+async fn discard(mut rest: BodyDataStream) {
+    let mut left = MAX_DISCARDED_BYTES;
     while let Some(Ok(bytes)) = rest.next().await
         && bytes.len() <= left
     {

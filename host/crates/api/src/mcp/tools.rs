@@ -1,4 +1,4 @@
-//! What a connection can do, as the Model Context Protocol sees it.
+//! The actions of a connection as tools of the Model Context Protocol.
 
 use std::sync::{Arc, OnceLock};
 
@@ -26,27 +26,27 @@ pub struct ConnectionTools {
     app: App,
     environment: Arc<Environment>,
     connection: Arc<ConnectionRoute>,
-    /// Of the call, as they were written.
+    /// The arguments of the call, not parsed.
     arguments: Option<Arc<RawValue>>,
     structured: Structured,
 }
 
-/// A call's `structuredContent`, as the function wrote it. The protocol's own type of values would round its numbers, so
-/// that gets a stand-in, which is replaced in the answer's text.
+/// The `structuredContent` of a result, as the function returned it. The value type of `rmcp` would round numbers, so it
+/// gets a placeholder, which is replaced in the text of the response.
 #[derive(Clone, Default)]
 pub struct Structured(Arc<OnceLock<(String, String)>>);
 
 impl Structured {
-    /// Keeps the text of an object and gives its stand-in: an object with a name that nobody can guess.
-    fn stand_in(&self, output: &str) -> Value {
+    /// Stores the text of an object and returns its placeholder: an object with an unpredictable name.
+    fn placeholder(&self, output: &str) -> Value {
         let stand_in = json!({ Uuid::new_v4().to_string(): null });
-        // Of an answer that is sent as events, a line would end with one of these, which are only spaces to JSON.
-        let kept = (stand_in.to_string(), output.replace(['\r', '\n'], " "));
-        let _is_first = self.0.set(kept);
+        // Line breaks would end a line of an event stream. In JSON they are equivalent to spaces.
+        let stored = (stand_in.to_string(), output.replace(['\r', '\n'], " "));
+        let _result = self.0.set(stored);
         stand_in
     }
 
-    /// An answer's text with the object in the place of its stand-in; `None` if there is none.
+    /// Replaces the placeholder in the text of a response. `None` if the text has no placeholder.
     pub fn put_into(&self, answer: &str) -> Option<String> {
         let (stand_in, output) = self.0.get()?;
         let (before, after) = answer.split_once(stand_in)?;
@@ -69,7 +69,7 @@ impl ConnectionTools {
         Self { app, environment, connection, arguments: arguments.map(Arc::from), structured }
     }
 
-    /// The action of that name, also if another host has been given it a moment ago.
+    /// Finds an action by name, even if another host has just deployed it.
     async fn find(&self, name: &str) -> Result<Option<Arc<DeployedFunction>>, ErrorData> {
         let Ok(name) = name.parse::<FunctionName>() else { return Ok(None) };
         let ConnectionRoute { environment, integration, .. } = *self.connection;
@@ -78,14 +78,14 @@ impl ConnectionTools {
             .find_deployed(environment, integration, FunctionKind::Action, &name)
             .await
             .map_err(ApiError::Internal)
-            .map_err(unserved)
+            .map_err(internal_error)
     }
 
-    /// Runs the action on the one way that actions are run; whoever calls the tool sees why it failed.
+    /// Runs the action like `POST /action/trigger`. The result tells the caller why it failed.
     async fn run(&self, action: &DeployedFunction, tool: &ActionTool) -> Result<CallToolResult, ErrorData> {
         let input = tool.input_of(self.arguments.as_deref()).map_err(|error| {
             ErrorData::invalid_params(
-                format!("the arguments of `{}` cannot be read: {error}", action.name),
+                format!("the arguments of `{}` are invalid: {error}", action.name),
                 None,
             )
         })?;
@@ -93,24 +93,24 @@ impl ConnectionTools {
         match ran {
             Ok(None) => Ok(CallToolResult::success(Vec::new())),
             Ok(Some(output)) => {
-                let structured = tool.output.as_ref().map(|_| self.structured.stand_in(&output));
+                let structured = tool.output.as_ref().map(|_| self.structured.placeholder(&output));
                 let mut result = CallToolResult::success(vec![ContentBlock::text(output)]);
                 result.structured_content = structured;
                 Ok(result)
             }
-            Err(error) if error.host_failure().is_some() => Err(unserved(error)),
+            Err(error) if error.host_failure().is_some() => Err(internal_error(error)),
             Err(error) => Ok(failed(&error)),
         }
     }
 }
 
-/// What is our own fault.
-fn unserved(error: impl Into<ApiError>) -> ErrorData {
+/// An internal error.
+fn internal_error(error: impl Into<ApiError>) -> ErrorData {
     let (_, _, message) = error.into().into_client_error();
     ErrorData::internal_error(message, None)
 }
 
-/// The function's message, and for programs what `/action/trigger` would say beside it.
+/// The message of the function and, for programs, the details that `/action/trigger` returns.
 fn failed(error: &ActionError) -> CallToolResult {
     let mut details = json!({ "code": error.code() });
     for (name, detail) in [("payload", error.payload()), ("upstream", error.upstream())] {
@@ -150,7 +150,7 @@ impl ServerHandler for ConnectionTools {
     ) -> Result<ListToolsResult, ErrorData> {
         let ConnectionRoute { environment, integration, .. } = *self.connection;
         let functions = &self.app.functions;
-        functions.catch_up(environment).await.map_err(ApiError::Internal).map_err(unserved)?;
+        functions.catch_up(environment).await.map_err(ApiError::Internal).map_err(internal_error)?;
         let actions = functions.actions_of(integration);
         let tools = actions.iter().filter_map(|action| Some(described(action, action.tool()?)));
         Ok(ListToolsResult::with_all_items(tools.collect()))
@@ -171,14 +171,14 @@ impl ServerHandler for ConnectionTools {
         let Some((action, tool)) = action.as_ref().and_then(|action| Some((action, action.tool()?))) else {
             let integration = &self.connection.integration_key;
             let message = format!(
-                "there is no tool `{}`: integration `{integration}` has no such action; `tools/list` names those it has",
+                "tool `{}` does not exist: integration `{integration}` has no such action; `tools/list` lists all tools",
                 request.name
             );
             return Err(ErrorData::invalid_params(message, None));
         };
         tokio::select! {
-            // Whoever called has gone, and dropping the run ends the function.
-            () = context.ct.cancelled() => Err(ErrorData::internal_error("the call was given up", None)),
+            // The caller has disconnected. Dropping the run stops the function.
+            () = context.ct.cancelled() => Err(ErrorData::internal_error("the call was cancelled", None)),
             result = self.run(action, tool) => Ok(CallToolResponse::from(result?)),
         }
     }
@@ -188,14 +188,15 @@ impl ServerHandler for ConnectionTools {
         request: CustomRequest,
         _: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
-        // A method that is known comes here if its parameters cannot be read.
+        // A known method arrives here if its parameters are invalid.
         const KNOWN: [&str; 3] = ["initialize", "tools/list", "tools/call"];
         let CustomRequest { method, .. } = request;
         if KNOWN.contains(&&*method) {
-            let message = format!("the params are not those of `{method}`");
+            let message = format!("the `params` of `{method}` are invalid");
             return Err(ErrorData::invalid_params(message, None));
         }
-        let message = format!("there is no method `{method}` here; there are {}", KNOWN.join(", "));
+        let message =
+            format!("method `{method}` is not supported; supported methods are {}", KNOWN.join(", "));
         Err(ErrorData::new(rmcp::model::ErrorCode::METHOD_NOT_FOUND, message, None))
     }
 }

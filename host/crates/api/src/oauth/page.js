@@ -1,26 +1,26 @@
-// Tells the window that opened this one how it ended. The names are those that published clients listen for. There
-// is nothing secret in the message, so it may be read by whichever site has opened the window.
+// Reports the outcome to the window that opened this one. Published clients expect these names. The message contains
+// no secrets, so a window of any origin can read it.
 (() => {
     const { code, message } = document.body.dataset;
     const failed = code !== undefined;
-    const told = failed
+    const outcome = failed
         ? { type: 'nango_oauth_callback_error', payload: { message, errorType: code } }
         : { type: 'nango_oauth_callback_success' };
     const close = () => window.close();
-    const closeOnceHeard = (event) => {
+    const closeOnAcknowledgement = (event) => {
         if (event.data && event.data.type === 'nango_oauth_callback_ack') close();
     };
     if (window.opener) {
         window.addEventListener('message', (event) => {
-            if (event.source === window.opener) closeOnceHeard(event);
+            if (event.source === window.opener) closeOnAcknowledgement(event);
         });
-        window.opener.postMessage(told, '*');
+        window.opener.postMessage(outcome, '*');
     }
-    // A provider's page may have cut the tie to the opener; pages of this host hear it here.
+    // A provider's page can remove the reference to the opener. Pages of this host receive the outcome here instead.
     if (typeof BroadcastChannel === 'function') {
         const channel = new BroadcastChannel('nango-oauth-callback');
-        channel.addEventListener('message', closeOnceHeard);
-        channel.postMessage(told);
+        channel.addEventListener('message', closeOnAcknowledgement);
+        channel.postMessage(outcome);
     }
     if (!failed) setTimeout(close, 500);
     const button = document.getElementById('close');

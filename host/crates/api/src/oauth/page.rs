@@ -1,4 +1,4 @@
-//! The page at the end of the way back: it says what came of it, tells the window that opened it, and closes.
+//! The page at the end of an authorization: shows the outcome, reports it to the window that opened it, and closes.
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -12,18 +12,18 @@ use syncline_crypto::random_bytes;
 const SCRIPT: &str = include_str!("page.js");
 const STYLE: &str = include_str!("page.css");
 
-/// Says that the account is connected.
+/// The page for a connected account.
 pub(super) fn success_page() -> Response {
     render(StatusCode::OK, "Connected", "Your account is connected. You can close this window.", None)
 }
 
-/// Says why it is not, and what to do.
+/// The page for a failed authorization, with the reason.
 pub(super) fn failure_page(error: ApiError) -> Response {
     let (status, code, message) = error.into_client_error();
     render(status, "Not connected", &message, Some(code.as_str()))
 }
 
-/// Nothing in the texts is trusted: maud escapes them, and the script reads them as data.
+/// The texts are not trusted: maud escapes them, and the script reads them as data.
 fn render(status: StatusCode, title: &str, message: &str, code: Option<&str>) -> Response {
     let nonce = STANDARD.encode(random_bytes::<16>());
     let policy = format!(
@@ -57,7 +57,7 @@ fn markup(nonce: &str, title: &str, message: &str, code: Option<&str>) -> Markup
                     h1 { (title) }
                     p role=(if code.is_some() { "alert" } else { "status" }) { (message) }
                     @if code.is_some() {
-                        p { "Close this window to go back, and try again from there." }
+                        p { "Close this window and try again." }
                     }
                     button type="button" id="close" hidden { "Close this window" }
                 }
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_provider_says_stays_text() {
+    fn a_message_of_the_provider_is_escaped() {
         let said = r#"</p><script>alert(1)</script>" onload="x"#;
         let page = markup("n", "Not connected", said, Some("callback_err")).into_string();
         assert!(!page.contains("<script>alert") && !page.contains(r#"" onload="#), "{page}");

@@ -1,5 +1,4 @@
-//! The web socket on which a published client hears how the window that it opened has ended, whichever host the
-//! provider sent the window back to.
+//! The WebSocket that reports the outcome of an authorization to published clients, whichever host completed it.
 
 use std::time::Duration;
 
@@ -16,15 +15,15 @@ use super::super::App;
 use super::super::error::ApiError;
 use syncline_engine::{AUTHORIZATION_SECONDS, Outcome};
 
-/// Each looks into the database now and then.
-static PLACES: Semaphore = Semaphore::const_new(5_000);
-/// So that nobody in between takes the connection for dead.
+/// Maximum number of open WebSockets, because each queries the database regularly.
+static PERMITS: Semaphore = Semaphore::const_new(5_000);
+/// Keeps proxies from closing the idle connection.
 const PING_EVERY: Duration = Duration::from_secs(30);
-/// Longest message of a client, in bytes. Clients have nothing to say, and anyone can open a socket: without a limit on
-/// frames as well, each could fill 16 MB before its message is refused.
+/// Longest message of a client, in bytes. Clients have no reason to send messages, and opening a socket needs no key.
+/// Frames are limited as well, because each could otherwise occupy 16 MB before its message is rejected.
 const MAX_MESSAGE_BYTES: usize = 4096;
 
-/// `GET /` with an upgrade: gives out a listener's id, and then tells what came of its authorization.
+/// `GET /` with an upgrade: sends an id for an authorization and then its outcome.
 pub async fn open_socket(
     State(app): State<App>,
     uri: Uri,
@@ -32,12 +31,12 @@ pub async fn open_socket(
 ) -> Result<Response, ApiError> {
     let upgrade = upgrade
         .map_err(|_| ApiError::UnknownRoute { method: "GET".to_owned(), path: uri.path().to_owned() })?;
-    let place = PLACES.try_acquire().map_err(|_| ApiError::TooManySockets)?;
+    let permit = PERMITS.try_acquire().map_err(|_| ApiError::TooManySockets)?;
     let upgrade = upgrade.max_message_size(MAX_MESSAGE_BYTES).max_frame_size(MAX_MESSAGE_BYTES);
     Ok(upgrade.read_buffer_size(MAX_MESSAGE_BYTES).on_upgrade(async move |socket| {
-        // One that went away in the middle is nobody's loss.
-        let _ended = serve(&app, socket).await;
-        drop(place);
+        // An error means that the client has disconnected.
+        let _result = serve(&app, socket).await;
+        drop(permit);
     }))
 }
 
@@ -52,9 +51,9 @@ async fn serve(app: &App, mut socket: WebSocket) -> Result<(), axum::Error> {
         tokio::select! {
             ended = &mut outcome => {
                 match ended {
-                    Ok(Some((_, outcome))) => socket.send(text(&told(outcome))).await?,
+                    Ok(Some((_, outcome))) => socket.send(text(&outcome_message(outcome))).await?,
                     Ok(None) => {}
-                    Err(error) => tracing::error!(error = format!("{error:#}"), "an outcome could not be read"),
+                    Err(error) => tracing::error!(error = format!("{error:#}"), "could not read the outcome of an authorization"),
                 }
                 return socket.send(Message::Close(None)).await;
             }
@@ -67,7 +66,7 @@ async fn serve(app: &App, mut socket: WebSocket) -> Result<(), axum::Error> {
     }
 }
 
-fn told(outcome: Outcome) -> Value {
+fn outcome_message(outcome: Outcome) -> Value {
     match outcome {
         Outcome::Connected { integration, connection_id } => json!({
             "message_type": "success",

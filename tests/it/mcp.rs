@@ -97,7 +97,7 @@ async fn a_published_client_lists_tools_and_calls_them() {
     assert!(text(&answers[3]["content"][0]["text"]).contains("input model"), "{}", answers[3]);
     for unknown in [&answers[4], &answers[5]] {
         assert_eq!(unknown["error"]["code"], -32602, "{unknown}");
-        assert!(text(&unknown["error"]["message"]).contains("there is no tool"), "{unknown}");
+        assert!(text(&unknown["error"]["message"]).contains("does not exist"), "{unknown}");
     }
 }
 

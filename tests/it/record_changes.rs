@@ -149,7 +149,7 @@ async fn a_missed_notification_is_recovered_and_idle_streams_have_heartbeats() {
         .await;
     assert_eq!(events.next_record().await["id"], "a");
     let block = events.next().await.unwrap();
-    assert_eq!(block, ": nothing new");
+    assert_eq!(block, ": no changes");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-// Shows this host's OpenAPI document. Everything that would need another server is switched off.
+// Shows the OpenAPI document of this host. Features that need another server are disabled.
 Scalar.createApiReference("#reference", {
   url: "openapi.json",
   withDefaultFonts: false,

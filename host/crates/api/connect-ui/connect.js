@@ -1,11 +1,11 @@
-// Opens the Connect UI over a page, for those who do without a client library:
+// Opens the Connect UI above a page, for sites that use no client library:
 //
 //     <script src="https://syncline.example.com/connect/connect.js"></script>
 //     const ui = Syncline.connect({ sessionToken, onEvent: (event) => … });
 //
 // `sessionToken` is a token or a promise of one. `onEvent` is called with `{type: 'ready' | 'connect' | 'error' |
 // 'close', payload}`. Further options: `lang`, `theme` (`light`, `dark`, `system`), `detectClosedAuthWindow`, and
-// `baseURL`, where this script was copied elsewhere. Gives `{ close() }`.
+// `baseURL`, if this script is served from another place. Returns `{ close() }`.
 (() => {
     const ownURL = document.currentScript && new URL('.', document.currentScript.src).href;
 
@@ -34,7 +34,7 @@
 
         async function sendToken() {
             const token = await sessionToken;
-            // The token is for the Connect UI alone, whatever the frame shows by then.
+            // The target origin ensures that only the Connect UI receives the token, whatever the frame shows.
             frame.contentWindow?.postMessage({ type: 'session_token', sessionToken: token }, url.origin);
         }
 

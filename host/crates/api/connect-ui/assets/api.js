@@ -1,11 +1,11 @@
-// The REST API, as the holder of a session's token sees it.
+// Client of the REST API with a session token.
 
-/** A refusal of the API, or no answer at all (`code` is `unreachable`). */
+/** An error response of the API, or no response (`code` is `unreachable`). */
 export class ApiError extends Error {
     constructor(code, message, fields = []) {
         super(message);
         this.code = code;
-        /** Each mistake: `{path, message}`. */
+        /** The problems of the request: `{path, message}`. */
         this.fields = fields;
     }
 
@@ -15,8 +15,8 @@ export class ApiError extends Error {
 }
 
 /**
- * The address of the API, with a slash at its end. The token goes there, so whoever made the link may not choose it:
- * it is one of the two that this host gave out, and `wanted` only says which.
+ * Returns the address of the API with a trailing slash. The token is sent there, so the author of a link must not be
+ * able to choose it: `wanted` only selects one of the two addresses of this host.
  */
 export function apiBase(wanted) {
     const configured = document.querySelector('meta[name="syncline-api"]').content;
@@ -48,14 +48,14 @@ export class Api {
         return this.#get(`providers/${encodeURIComponent(slug)}`);
     }
 
-    /** Posts credentials to one of the routes that connect. Gives `{connectionId, providerConfigKey}`. */
+    /** Posts credentials to a route that connects. Returns `{connectionId, providerConfigKey}`. */
     connect(route, integration, answers, credentials) {
         const url = this.connectUrl(route, integration, answers);
         const body = credentials && JSON.stringify(credentials);
         return this.#send(url, { method: 'POST', headers: { 'Content-Type': 'application/json' }, body });
     }
 
-    /** The address of a route that connects, with the answers to the provider's questions. */
+    /** Returns the URL of a route that connects, with the answers to the provider's questions. */
     connectUrl(route, integration, answers) {
         const url = new URL(`${route}/${encodeURIComponent(integration)}`, this.base);
         url.searchParams.set('connect_session_token', this.token);
@@ -69,7 +69,7 @@ export class Api {
         return url;
     }
 
-    /** Tells of a step. Nobody waits for it, and nothing depends on it. */
+    /** Reports a step of the user. Failures are ignored. */
     note(event, integration) {
         const dimensions = integration && { integration };
         const body = JSON.stringify({ token: this.token, event, timestamp: new Date().toISOString(), dimensions });

@@ -1,8 +1,8 @@
-// Making elements. Text stays text: nothing here, or anywhere on this page, parses markup.
+// Creates elements. Text is never parsed as markup, here or elsewhere on this page.
 
 const SVG = 'http://www.w3.org/2000/svg';
 
-/** Drawn on a square of 24 by 24. */
+/** Paths in a view box of 24 by 24. */
 const ICONS = {
     back: 'M15 5l-7 7 7 7',
     close: 'M6 6l12 12M18 6L6 18',
@@ -19,8 +19,8 @@ const ICONS = {
 };
 
 /**
- * An element. `attributes` with a function as value are listeners (`onclick`), `true` sets an attribute without
- * value, and `false`, `null` and `undefined` leave it out; so do such children.
+ * Creates an element. Functions in `attributes` are listeners (`onclick`), `true` sets an attribute without a value, and
+ * `false`, `null` and `undefined` omit the attribute. Such children are omitted, too.
  */
 export function h(tag, attributes = {}, ...children) {
     const element = document.createElement(tag);
@@ -39,7 +39,7 @@ function append(element, children) {
     }
 }
 
-/** A picture that says nothing which the text beside it does not say. */
+/** A decorative icon, hidden from screen readers. The text beside it has the meaning. */
 export function icon(name) {
     const svg = document.createElementNS(SVG, 'svg');
     svg.setAttribute('viewBox', '0 0 24 24');

@@ -1,9 +1,9 @@
-// The questions of a provider as a form: asked as the catalogue words them, and checked as it says.
+// A form with the questions of a provider. The catalogue defines their texts and validation.
 
 import { h, icon } from './dom.js';
 import { t } from './i18n.js';
 
-/** What the formats of the catalogue look like. */
+/** Patterns for the formats of the catalogue. */
 const FORMATS = {
     hostname: /^(?=.{1,253}$)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)+$/i,
     uuid: /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i,
@@ -18,7 +18,7 @@ class Field {
         this.input = this.#makeInput();
         this.error = h('p', { class: 'field-error', id: `${this.id}-error` });
         this.element = this.#makeElement();
-        // A mistake that was shown goes as soon as it is mended; none is shown before the first attempt.
+        // Errors appear after the first submission and disappear as soon as they are corrected.
         this.input.addEventListener('input', () => this.isMarked && this.mark(this.problem()));
     }
 
@@ -26,7 +26,7 @@ class Field {
         return this.question.wording ? t(`ask.${this.question.wording}`) : this.question.title || this.question.name;
     }
 
-    /** The answer, without the prefix and suffix that were pasted along. */
+    /** The answer without a prefix and suffix that the user pasted. */
     get answer() {
         const { prefix = '', suffix = '' } = this.question;
         let text = this.input.value.trim();
@@ -35,7 +35,7 @@ class Field {
         return text;
     }
 
-    /** What is wrong with the answer; `null` if it is right. */
+    /** The problem of the answer, or `null` if it is valid. */
     problem() {
         const { optional, pattern, format, example } = this.question;
         const answer = this.answer;
@@ -46,7 +46,7 @@ class Field {
         return null;
     }
 
-    /** Shows a mistake, or that there is none any more. */
+    /** Shows or clears the error of this field. */
     mark(problem) {
         this.isMarked = true;
         this.error.textContent = problem ?? '';
@@ -71,11 +71,11 @@ class Field {
             autocapitalize: 'none',
             spellcheck: 'false',
             placeholder: secret || !example ? null : t('form.example', { example }),
-            // Password managers would keep what is not a password of this page.
+            // Password managers would store these values as a password for this page.
             'data-1p-ignore': true,
             'data-lpignore': 'true',
         };
-        // A key of several lines does not survive a field of one.
+        // A single-line field would remove the line breaks of a multi-line key.
         if (secret && isLong(this.question)) return h('textarea', { ...text, rows: 4 });
         const type = secret ? 'password' : format === 'email' ? 'email' : format === 'uri' ? 'url' : 'text';
         return h('input', { ...text, type, value: preset ?? '' });
@@ -102,7 +102,7 @@ class Field {
         );
     }
 
-    /** Shows and hides what was typed. */
+    /** The button that shows and hides the value. */
     #makeReveal() {
         const button = h('button', { type: 'button', class: 'reveal', 'aria-pressed': 'false', 'aria-controls': this.id });
         const update = (isShown) => {
@@ -121,13 +121,13 @@ class Field {
 /** All questions of one provider. */
 export class Form {
     constructor(questions) {
-        // What has an answer already that nobody is to change is sent along without being asked.
+        // Hidden questions have fixed answers, which are sent without asking.
         this.given = questions.filter((question) => question.hidden);
         this.fields = questions.filter((question) => !question.hidden).map((question) => new Field(question));
         this.elements = this.fields.map((field) => field.element);
     }
 
-    /** Marks every mistake and goes to the first. Whether there is none. */
+    /** Marks all errors and focuses the first. Returns whether all fields are valid. */
     check() {
         for (const field of this.fields) field.mark(field.problem());
         const first = this.fields.find((field) => field.element.classList.contains('is-wrong'));
@@ -135,7 +135,7 @@ export class Form {
         return !first;
     }
 
-    /** Marks the fields that the service complained about. Whether there were any. */
+    /** Marks the fields that the service rejected. Returns whether there were any. */
     markRefused(mistakes) {
         const named = ({ path = [] }) => this.fields.find(({ question }) => path.at(-1) === question.name);
         const refused = mistakes.map((mistake) => [named(mistake), mistake.message]).filter(([field]) => field);
@@ -144,7 +144,7 @@ export class Form {
         return refused.length > 0;
     }
 
-    /** The answers for `params` or `credentials`, without those that were left empty. */
+    /** Returns the answers for `params` or `credentials`, without empty ones. */
     answers(into) {
         const given = this.given.map((question) => [question, question.default_value ?? '']);
         const typed = this.fields.map((field) => [field.question, field.answer]).filter(([, answer]) => answer !== '');
@@ -157,7 +157,7 @@ function fits(answer, format) {
     return format === 'uri' ? URL.canParse(answer) : (FORMATS[format]?.test(answer) ?? true);
 }
 
-/** Patterns are written for the service; one that the browser cannot read is left to the service. */
+/** Patterns are written for the service. If the browser cannot parse one, only the service checks it. */
 function matches(answer, pattern) {
     if (!pattern) return true;
     try {

@@ -1,11 +1,11 @@
-// What the page says, in the language of whoever reads it. A language is one file of `locales`.
+// The texts of the page in the language of the user. Each language is a file in `locales`.
 
 const LANGUAGES = ['en', 'de', 'es', 'fr', 'ja'];
 
 let messages = {};
 let language = LANGUAGES[0];
 
-/** Loads the first language of the list that there is; regions do not matter. */
+/** Loads the first supported language of the list. Regions are ignored. */
 export async function loadLanguage(wanted) {
     const known = wanted.map((tag) => tag.toLowerCase().split('-')[0]).find((tag) => LANGUAGES.includes(tag));
     language = known ?? LANGUAGES[0];
@@ -18,7 +18,7 @@ export function currentLanguage() {
     return language;
 }
 
-/** The message of that key, with `{name}` replaced by `values.name`. */
+/** Returns the text of a key, with `{name}` replaced by `values.name`. */
 export function t(key, values = {}) {
     return messages[key].replace(/\{(\w+)\}/g, (_, name) => values[name]);
 }

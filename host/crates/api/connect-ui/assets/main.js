@@ -1,19 +1,19 @@
-// The way of an end user: a session, an integration, what it asks for, and what comes of it.
+// The flow of an end user: load the session, choose an integration, enter credentials or sign in, see the result.
 
 import { Api, ApiError, apiBase } from './api.js';
 import { Form } from './form.js';
 import { currentLanguage, loadLanguage, t } from './i18n.js';
 import { bodyOf, modeOf, questionsOf } from './modes.js';
-import { isFramed, onParent, tellParent } from './parent.js';
+import { isFramed, onParent, postToParent } from './parent.js';
 import { PopupError, authorize, openPopup } from './popup.js';
 import * as screens from './screens.js';
 import { nameOf } from './screens.js';
 import { setColors, setTheme } from './theme.js';
 
-/** How long a page that shows this one may take to hand over the token. */
-const TOKEN_PATIENCE_MS = 10_000;
+/** Time limit for the parent page to send the token. */
+const TOKEN_TIMEOUT_MS = 10_000;
 const TOKEN_KEY = 'syncline.session_token';
-/** What a service answers with when an end user says no. */
+/** Error codes for an end user who did not allow access. */
 const DENIED = ['access_denied', 'user_denied', 'consent_required'];
 
 const query = new URLSearchParams(location.search);
@@ -21,9 +21,9 @@ const panel = document.getElementById('panel');
 const announcer = document.getElementById('announcer');
 
 let api, session, integrations;
-/** Ends what the screen before was waiting for. */
+/** Aborts the requests of the previous screen. */
 let leaving = new AbortController();
-let tokenPatience;
+let tokenTimeout;
 
 start();
 
@@ -33,14 +33,14 @@ async function start() {
     await loadLanguage([query.get('lang'), ...navigator.languages].filter(Boolean));
     show(screens.loading());
     listen();
-    tellParent({ type: 'ready' });
+    postToParent({ type: 'ready' });
     const token = takeToken();
     if (token) return open(token);
     if (!isFramed) return stop('no_token');
-    tokenPatience = setTimeout(() => stop('no_token'), TOKEN_PATIENCE_MS);
+    tokenTimeout = setTimeout(() => stop('no_token'), TOKEN_TIMEOUT_MS);
 }
 
-/** The token of this page's address, which does not stay there: addresses are kept, shown and passed on. */
+/** Takes the token from the URL of this page and removes it there, because URLs are stored, shown and shared. */
 function takeToken() {
     const token = query.get('session_token');
     if (isFramed) return token;
@@ -73,7 +73,7 @@ function listen() {
 }
 
 async function open(token) {
-    clearTimeout(tokenPatience);
+    clearTimeout(tokenTimeout);
     api = new Api(apiBase(query.get('apiURL')), token, currentLanguage());
     show(screens.loading());
     try {
@@ -94,7 +94,7 @@ function dress(settings) {
     if (settings.defaultTheme && !query.get('theme')) setTheme(settings.defaultTheme);
 }
 
-/** The title of the settings; the one that nobody has set is said in the reader's language. */
+/** The title of the settings. The default title is translated. */
 function title() {
     const { title } = session.connectUISettings;
     return !title || title === 'Connect your account' ? t('title') : title;
@@ -102,7 +102,7 @@ function title() {
 
 function watchExpiry(endsAt) {
     const left = Date.parse(endsAt) - Date.now();
-    // What was connected stays connected, and whoever is at the provider's may still come back.
+    // Keep the success screen, and wait for users who are signing in at the provider.
     const expire = () => panel.querySelector('.badge.is-good, .pulse') || stop('expired');
     if (left > 0) setTimeout(expire, left);
 }
@@ -174,7 +174,7 @@ async function connectTyped(integration, provider, form, view) {
     try {
         const { route } = modeOf(provider);
         const connected = await api.connect(route, integration.unique_key, form.answers('params'), body);
-        // Whoever has left the screen meanwhile is told all the same: the account is connected.
+        // Show this even if the user has left the screen, because the account is connected.
         succeed(integration, connected);
     } catch (error) {
         if (!(error instanceof ApiError)) throw error;
@@ -188,7 +188,7 @@ async function connectTyped(integration, provider, form, view) {
     }
 }
 
-/** Must run within a click: only then may a window be opened. */
+/** Must run in a click handler: browsers only then allow a new window. */
 function connectInWindow(integration, provider, answers) {
     const key = integration.unique_key;
     const again = () => connectInWindow(integration, provider, answers);
@@ -219,11 +219,11 @@ function connectInWindow(integration, provider, answers) {
 function succeed(integration, { connectionId, providerConfigKey, isPending }) {
     api.note('view:success', integration.unique_key);
     const payload = { connectionId, providerConfigKey: providerConfigKey ?? integration.unique_key };
-    tellParent({ type: 'connect', payload: isPending ? { ...payload, isPending } : payload });
+    postToParent({ type: 'connect', payload: isPending ? { ...payload, isPending } : payload });
     sessionStorage.removeItem(TOKEN_KEY);
     const finish = () => {
         api.note('click:finish', integration.unique_key);
-        tellParent({ type: 'close' });
+        postToParent({ type: 'close' });
     };
     show(screens.success({ name: nameOf(integration), isPending, onFinish: isFramed && finish }));
 }
@@ -238,7 +238,7 @@ function fail(integration, provider, error) {
     show(screens.failure({ name, reason, details: reason ? null : sentence(error.message), onRetry }), { onBack: wayBack() });
 }
 
-/** Nothing can be shown for want of what the API was asked for. */
+/** Shows that a required API request failed. */
 function stopAt(error, onRetry) {
     if (!(error instanceof ApiError)) throw error;
     if (error.isExpiry) return stop('expired');
@@ -256,26 +256,26 @@ function stop(kind, rest = {}) {
 }
 
 function report(errorType, errorMessage) {
-    tellParent({ type: 'error', payload: { errorType, errorMessage } });
+    postToParent({ type: 'error', payload: { errorType, errorMessage } });
 }
 
 function close() {
     api?.note('click:close');
-    tellParent({ type: 'close' });
+    postToParent({ type: 'close' });
 }
 
 function wayBack() {
     return integrations.length > 1 ? showList : null;
 }
 
-/** Leaves the screen that is there for another one. */
+/** Leaves the current screen and shows another. */
 function show(screen, options) {
     leaving.abort();
     leaving = new AbortController();
     replace(screen, options);
 }
 
-/** Shows another screen of the same step: what it waits for goes on. */
+/** Shows another screen of the same step, without aborting its requests. */
 function replace(screen, { onBack } = {}) {
     const nodes = screens.panel({ screen, onBack, onClose: isFramed && close }).filter(Boolean);
     panel.replaceChildren(...nodes);
@@ -289,7 +289,7 @@ function announce(text) {
     announcer.textContent = text;
 }
 
-/** The page behind the frame is not to be reached by keyboard while this one is above it. */
+/** Keeps the keyboard focus within the frame while it covers the page. */
 function keepFocus(event) {
     const stops = [...panel.querySelectorAll('a[href], button, input, select, textarea, summary')];
     const reachable = stops.filter((element) => element.checkVisibility());
@@ -304,7 +304,7 @@ function keepFocus(event) {
     }
 }
 
-/** Pictures come from where the API is, whatever name it has for itself. */
+/** Loads logos from the address of the API that this page uses. */
 function logoOf(integration) {
     const { pathname } = new URL(integration.logo, api.base);
     return new URL(pathname, api.base).href;
@@ -316,7 +316,7 @@ function scopesOf(integration, provider, settled) {
     return own?.length ? own : (provider.default_scopes ?? []);
 }
 
-/** What the API says begins small, as part of its own sentences. */
+/** Messages of the API start with a lower-case letter. */
 function sentence(text) {
     return text.charAt(0).toUpperCase() + text.slice(1);
 }

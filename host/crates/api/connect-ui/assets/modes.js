@@ -1,14 +1,14 @@
-// How each auth mode of the catalogue is connected: by credentials that are typed in, or in another window.
+// How each auth mode of the catalogue connects: with a form for credentials, or in another window.
 
-/** A question that the catalogue leaves to us to word; its words are in the messages under `ask.`. */
+/** A question without a text in the catalogue. Its text has a key that starts with `ask.`. */
 const asked = (name, options = {}) => ({ name, wording: name, ...options });
 
 const username = asked('username', { order: 1 });
 const password = asked('password', { secret: true, order: 2 });
 
 /**
- * `route` takes the credentials; without one, the end user is sent to the provider. `questions` are those of a
- * provider whose catalogue entry has none. `type` is a member that the route wants beside the answers.
+ * `route` accepts the credentials; without one, the end user is redirected to the provider. `questions` apply if the
+ * catalogue entry has none. `type` is an additional member of the body.
  */
 const TYPED = {
     API_KEY: { route: 'api-auth/api-key', questions: [asked('apiKey', { secret: true })] },
@@ -40,12 +40,12 @@ const TYPED = {
     NONE: { route: 'auth/unauthenticated', questions: [] },
 };
 
-/** How a provider is connected, by its auth mode. */
+/** Returns how a provider connects, by its auth mode. */
 export function modeOf(provider) {
     return TYPED[provider.auth_mode] ?? { route: null, questions: [] };
 }
 
-/** The questions to put to the end user: those about the account first, and last those that may stay open. */
+/** Returns the questions for the end user: those about the account first, optional ones last. */
 export function questionsOf(provider, settled) {
     const config = entries(provider.connection_config).map((question) => ({ ...question, into: 'params' }));
     const own = entries(provider.credentials);
@@ -56,7 +56,7 @@ export function questionsOf(provider, settled) {
     return [...needed.filter((question) => !question.optional), ...needed.filter((question) => question.optional)];
 }
 
-/** The body that the mode's route takes. */
+/** Returns the body for the route of the auth mode. */
 export function bodyOf(provider, credentials) {
     const mode = modeOf(provider);
     const missing = (mode.always ?? []).filter((name) => !(name in credentials)).map((name) => [name, '']);

@@ -1,15 +1,15 @@
-// Connecting in another window: the provider's own page, whose outcome comes back over a web socket, and by a
-// message of the page that the window ends on.
+// Connects in another window, which shows the provider's page. The outcome arrives over a WebSocket, or as a message of
+// the last page in that window.
 
 const WIDTH = 520;
 const HEIGHT = 680;
-const SOCKET_PATIENCE_MS = 5000;
-const LOOK_EVERY_MS = 500;
-/** How long an outcome may still be on its way when the window is gone. */
-const CLOSED_PATIENCE_MS = 2500;
+const SOCKET_TIMEOUT_MS = 5000;
+const POLL_INTERVAL_MS = 500;
+/** Wait for the outcome after the window has been closed. */
+const CLOSED_TIMEOUT_MS = 2500;
 
 export class PopupError extends Error {
-    /** `code` is what the parent is told; `message` is the provider's or the service's own, and may be empty. */
+    /** `code` is reported to the parent page. `message` comes from the provider or the service and can be empty. */
     constructor(code, message = '') {
         super(message);
         this.code = code;
@@ -17,7 +17,7 @@ export class PopupError extends Error {
 }
 
 /**
- * Opens the window at once: browsers allow it only in answer to a click. `null`: the browser does not allow it.
+ * Opens the window at once, because browsers allow it only in a click handler. Returns `null` if it was blocked.
  */
 export function openPopup() {
     const left = Math.max(0, window.screenX + (window.outerWidth - WIDTH) / 2);
@@ -27,9 +27,9 @@ export function openPopup() {
 }
 
 /**
- * Sends the window to `url` and waits for what comes of it: `{connectionId, providerConfigKey, isPending}`.
- * `onClosed` is called when the window seems to be closed. It may only seem so: a page can cut itself off from
- * whoever opened it, so we go on listening. `signal` ends the waiting.
+ * Navigates the window to `url` and waits for the outcome: `{connectionId, providerConfigKey, isPending}`. Calls
+ * `onClosed` when the window seems to be closed. A page can remove the reference to its opener, which looks the same, so
+ * the function keeps listening. `signal` aborts it.
  */
 export function authorize(popup, url, socketUrl, { onClosed, signal }) {
     return new Promise((resolve, reject) => {
@@ -42,17 +42,17 @@ export function authorize(popup, url, socketUrl, { onClosed, signal }) {
             isSent = true;
             popup.location.replace(url);
         };
-        const patience = setTimeout(send, SOCKET_PATIENCE_MS);
-        let lookedAt = setInterval(() => {
+        const socketTimeout = setTimeout(send, SOCKET_TIMEOUT_MS);
+        let closedTimer = setInterval(() => {
             if (!popup.closed) return;
-            clearInterval(lookedAt);
-            lookedAt = setTimeout(onClosed, CLOSED_PATIENCE_MS);
-        }, LOOK_EVERY_MS);
+            clearInterval(closedTimer);
+            closedTimer = setTimeout(onClosed, CLOSED_TIMEOUT_MS);
+        }, POLL_INTERVAL_MS);
 
         const settle = (decide, value) => {
-            clearTimeout(patience);
-            clearInterval(lookedAt);
-            clearTimeout(lookedAt);
+            clearTimeout(socketTimeout);
+            clearInterval(closedTimer);
+            clearTimeout(closedTimer);
             window.removeEventListener('message', onMessage);
             channel.close();
             socket.close();
@@ -71,14 +71,14 @@ export function authorize(popup, url, socketUrl, { onClosed, signal }) {
                     providerConfigKey: message.provider_config_key,
                     ...(message.is_pending && { isPending: true }),
                 });
-                setTimeout(() => popup.close(), LOOK_EVERY_MS);
+                setTimeout(() => popup.close(), POLL_INTERVAL_MS);
             } else if (message.message_type === 'error') {
                 fail(message.error_type, message.error_desc);
             }
         });
         socket.addEventListener('error', send);
 
-        // Only failures are taken from here: who connected what is told by the socket alone.
+        // Only failures are accepted here: a success counts only from the WebSocket.
         const onOutcome = (data) => {
             if (data?.type !== 'nango_oauth_callback_error') return;
             fail(data.payload?.errorType ?? 'unknown_error', data.payload?.message);
@@ -87,7 +87,8 @@ export function authorize(popup, url, socketUrl, { onClosed, signal }) {
             if (event.source === popup && event.origin === url.origin) onOutcome(event.data);
         }
         window.addEventListener('message', onMessage);
-        // The way of a window that was cut off from us. Another's outcome is told here too, so it counts only then.
+        // Used when the window lost its reference to this page. Outcomes of other windows arrive here too, so it only counts
+        // if the window seems to be closed.
         channel.addEventListener('message', (event) => popup.closed && onOutcome(event.data));
         signal.addEventListener('abort', () => {
             popup.close();

@@ -1,12 +1,12 @@
-// What each step looks like. A screen is a heading, which gets the focus, and what is below it; what its buttons do
-// is handed in.
+// The screens of all steps. A screen is a heading, which gets the focus, and its content. Callers pass the handlers of
+// its buttons.
 
 import { h, icon } from './dom.js';
 import { t } from './i18n.js';
 
 const SCOPES_SHOWN = 6;
 
-/** The frame around every screen: the way back, the way out, and the screen itself. */
+/** The parts of the panel: the buttons to go back and to close, and the screen. */
 export function panel({ screen, onBack, onClose }) {
     const bar = h(
         'div',
@@ -21,7 +21,7 @@ export function loading() {
     return h('div', { class: 'screen is-centred', 'aria-busy': 'true' }, heading(t('loading'), 'visually-hidden'), spinner());
 }
 
-/** Every integration that may be connected; `onSearch` is told how many are left. */
+/** All integrations that can be connected. `onSearch` gets the number of matches. */
 export function list({ title, integrations, logoOf, onChoose, onSearch }) {
     const entries = integrations.map((integration) => {
         const isAlone = integrations.every((other) => other === integration || other.display_name !== integration.display_name);
@@ -107,7 +107,7 @@ export function integration({ integration, logoOf, isAgain, lead, scopes, docs, 
     );
     return {
         element,
-        /** Whether an answer is waited for; the button keeps the focus meanwhile. */
+        /** Shows whether a request is in progress. The button keeps the focus. */
         setBusy(isBusy) {
             submit.setAttribute('aria-disabled', String(isBusy));
             submit.replaceChildren(...(isBusy ? [spinner(), t('connect.checking', { name })] : [t('connect.start')]));
@@ -171,7 +171,7 @@ export function failure({ name, reason, details, onRetry }) {
     );
 }
 
-/** An end of the way: `expired`, `no_token` or `broken`. */
+/** The end of the flow: `expired`, `no_token` or `broken`. */
 export function stop({ kind, details, onRetry }) {
     return h(
         'div',
@@ -184,7 +184,7 @@ export function stop({ kind, details, onRetry }) {
     );
 }
 
-/** What an integration is called within a sentence: how it is connected says only the list. */
+/** The name of an integration within a sentence, without the auth mode in parentheses, which only the list shows. */
 export function nameOf(integration) {
     return integration.display_name.replace(/ \([^()]*\)$/, '');
 }
@@ -205,7 +205,7 @@ function spinner() {
     return h('span', { class: 'spinner', 'aria-hidden': 'true' });
 }
 
-/** The picture of an integration, or the first letter of its name if there is none. */
+/** The logo of an integration, or the first letter of its name if there is none. */
 function logo(integration, logoOf, style = '') {
     const frame = h('span', { class: `logo ${style}`, 'aria-hidden': 'true' });
     const letter = () => frame.replaceChildren(integration.display_name.trim().charAt(0).toUpperCase());

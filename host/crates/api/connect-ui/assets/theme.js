@@ -1,4 +1,4 @@
-// Light or dark, and a colour of somebody's choice that can be read on either.
+// The light and dark themes, with a configured color that stays readable in both.
 
 const DEFAULT_COLOR = '#2f5bea';
 /** The panel's background in each theme, as in style.css. */
@@ -12,13 +12,13 @@ let colors = { light: DEFAULT_COLOR, dark: DEFAULT_COLOR };
 
 systemIsDark.addEventListener('change', apply);
 
-/** `light`, `dark` or `system`; anything else leaves it as it is. */
+/** Sets `light`, `dark` or `system`. Ignores other values. */
 export function setTheme(theme) {
     if (['light', 'dark', 'system'].includes(theme)) chosen = theme;
     apply();
 }
 
-/** Takes the colours of `connectUISettings`, in the words of either generation of clients. */
+/** Applies the colors of `connectUISettings`, which have different names for older and newer clients. */
 export function setColors(settings) {
     const of = (theme) => toHex(settings.theme?.[theme]?.primary ?? settings.primaryColor);
     colors = { light: of('light'), dark: of('dark') };
@@ -35,7 +35,7 @@ function apply() {
     root.style.setProperty('--accent', readableOn(color, SURFACES[theme]));
 }
 
-/** The colour itself if it can be read on the surface, else the nearest lighter or darker one that can. */
+/** Returns the color if it is readable on the surface, or the nearest lighter or darker one that is. */
 function readableOn(color, surface) {
     const target = luminance(surface) > 0.5 ? 0 : 255;
     for (let share = 0; share <= 1; share += 0.05) {
@@ -55,7 +55,7 @@ function contrast(one, other) {
     return (light + 0.05) / (dark + 0.05);
 }
 
-/** WCAG's relative luminance. */
+/** The relative luminance of WCAG. */
 function luminance(color) {
     const [red, green, blue] = channels(color).map((channel) => {
         const share = channel / 255;
@@ -68,7 +68,7 @@ function channels(hex) {
     return [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
 }
 
-/** Any colour that a browser knows as `#rrggbb`; the default for anything else. */
+/** Converts a CSS color to `#rrggbb`. Returns the default color for other values. */
 function toHex(color) {
     const context = document.createElement('canvas').getContext('2d');
     context.fillStyle = DEFAULT_COLOR;

@@ -128,7 +128,8 @@ struct SessionBody {
                 }
             }),
         ),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub(super) async fn create_session(
     State(app): State<App>,
@@ -176,7 +177,8 @@ pub(super) async fn create_session(
                 }
             }),
         ),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub(super) async fn create_reconnect_session(
     State(app): State<App>,
@@ -302,7 +304,8 @@ struct Theme {
                 }
             }),
         ),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub(super) async fn get_session(
     State(app): State<App>,
@@ -349,7 +352,8 @@ pub(super) async fn get_session(
     delete, path = "/connect/session", tag = "Connect sessions", security(("session_token" = [])),
     responses(
         (status = 204, description = "The session was ended"),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub(super) async fn delete_session(
     State(app): State<App>,

@@ -90,7 +90,8 @@ enum Event {
     security(()),
     responses(
         (status = 204, description = "The event was logged"),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub(super) async fn note_telemetry(
     State(app): State<App>,

@@ -168,7 +168,8 @@ pub(super) struct ConnectionBody {
                 ]
             }),
         ),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub(super) async fn list_connections(
     State(app): State<App>,
@@ -258,7 +259,8 @@ pub(super) struct ConnectionQuery {
                 "credentials": {"type": "API_KEY", "apiKey": "sk_test_1"}
             }),
         ),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub(super) async fn get_connection(
     State(app): State<App>,

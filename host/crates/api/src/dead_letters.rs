@@ -117,7 +117,8 @@ pub(super) struct DeadLetterReplayResponse {
                 "next_cursor": null
             }),
         ),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub(super) async fn list_dead_letters(
     State(app): State<App>,
@@ -156,7 +157,8 @@ pub(super) async fn list_dead_letters(
             body = DeadLetterReplayResponse,
             example = json!({"outcome": "added"}),
         ),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub(super) async fn replay_dead_letter(
     State(app): State<App>,
@@ -182,7 +184,8 @@ pub(super) async fn replay_dead_letter(
     ),
     responses(
         (status = 204, description = "The dead letter was deleted"),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub(super) async fn drop_dead_letter(
     State(app): State<App>,

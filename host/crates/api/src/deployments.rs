@@ -45,7 +45,8 @@ pub(super) struct DeployQuery {
                 "warnings": []
             }),
         ),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub(super) async fn create_deployment(
     State(app): State<App>,

@@ -87,7 +87,8 @@ struct SigningKeyBody {
                 }
             }),
         ),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub(super) async fn get_environment(
     State(app): State<App>,
@@ -137,7 +138,8 @@ pub(super) async fn get_environment(
                 }
             }),
         ),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub(super) async fn patch_environment(
     State(app): State<App>,
@@ -177,7 +179,8 @@ struct RotatedBody {
                 "data": {"webhook_signing_key": "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="}
             }),
         ),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub(super) async fn rotate_signing_key(
     State(app): State<App>,
@@ -252,7 +255,8 @@ struct CreatedKeyBody {
                 }
             }),
         ),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub(super) async fn create_key(
     State(app): State<App>,
@@ -318,7 +322,8 @@ pub(super) struct SuccessResponse {
             body = SuccessResponse,
             example = json!({"success": true}),
         ),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub(super) async fn delete_key(
     State(app): State<App>,

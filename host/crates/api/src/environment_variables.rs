@@ -42,7 +42,8 @@ pub(super) struct PutVariableRequest {
             body = Vec<VariableBody>,
             example = json!([{"name": "REGION", "value": "eu"}]),
         ),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub(super) async fn list_variables(
     State(app): State<App>,
@@ -66,7 +67,8 @@ pub(super) async fn list_variables(
     ),
     responses(
         (status = 204, description = "The variable was set"),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub(super) async fn put_variable(
     State(app): State<App>,
@@ -97,7 +99,8 @@ pub(super) async fn put_variable(
     ),
     responses(
         (status = 204, description = "The variable does not exist anymore"),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub(super) async fn delete_variable(
     State(app): State<App>,

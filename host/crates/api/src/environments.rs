@@ -56,7 +56,8 @@ struct CreatedEnvironmentBody {
             body = CreatedEnvironmentResponse,
             example = json!({"data": {"id": "01978a3e-0001-7c21-9d4e-2b6a1f0c8e11", "name": "staging"}}),
         ),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub(super) async fn create_environment(
     State(app): State<App>,
@@ -89,7 +90,8 @@ pub(super) async fn create_environment(
     ),
     responses(
         (status = 204, description = "The environment was deleted"),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub(super) async fn delete_environment(
     State(app): State<App>,

@@ -141,7 +141,8 @@ pub(super) struct FunctionsQuery {
                 "pagination": {"total": 1, "page": 0, "limit": 20}
             }),
         ),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub(super) async fn list_functions(
     State(app): State<App>,
@@ -202,7 +203,8 @@ pub(super) struct FunctionQuery {
                 }
             }),
         ),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub(super) async fn get_function(
     State(app): State<App>,
@@ -254,7 +256,6 @@ pub(super) struct ScriptsQuery {
         ("format" = Option<String>, Query, description = "`nango` (by integration, the default) or `openai` (actions as tools)."),
     ),
     responses(
-
         (
             status = 200, description = "A list of integrations with their functions; an object with `format=openai`",
             body = Value,
@@ -287,7 +288,8 @@ pub(super) struct ScriptsQuery {
                 }
             ]),
         ),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub(super) async fn scripts_config(
     State(app): State<App>,

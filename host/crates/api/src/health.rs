@@ -55,7 +55,8 @@ pub(super) async fn health() -> Json<HealthBody> {
             status = 503, description = "The host cannot serve requests",
             body = ReadyBody,
             example = json!({"result": "no database"}),
-        )),
+        ),
+    ),
 )]
 pub(super) async fn ready(State(app): State<App>) -> (StatusCode, Json<ReadyBody>) {
     let failed = app.supervisor.failed();

@@ -170,7 +170,8 @@ pub(super) struct ReplayResponse {
                 "next_cursor": null
             }),
         ),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub(super) async fn list_inbound_webhooks(
     State(app): State<App>,
@@ -235,7 +236,8 @@ pub(super) async fn list_inbound_webhooks(
                 ]
             }),
         ),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub(super) async fn get_inbound_webhook(
     State(app): State<App>,
@@ -286,7 +288,8 @@ pub(super) async fn get_inbound_webhook(
                 ]
             }),
         ),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub(super) async fn replay(
     State(app): State<App>,
@@ -312,7 +315,8 @@ pub(super) async fn replay(
             body = ReplayResponse,
             example = json!({"count": 4}),
         ),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub(super) async fn replay_many(
     State(app): State<App>,

@@ -123,7 +123,8 @@ pub(super) struct CreateIntegrationRequest {
                 ]
             }),
         ),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub(super) async fn list_integrations(
     State(app): State<App>,
@@ -169,7 +170,8 @@ pub(super) async fn list_integrations(
                 }
             }),
         ),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub(super) async fn create_integration(
     State(app): State<App>,
@@ -233,7 +235,8 @@ pub(super) struct IntegrationQuery {
                 }
             }),
         ),
-        (status = "4XX", description = "A refusal", body = ErrorBody)),
+        (status = "4XX", description = "A refusal", body = ErrorBody),
+    ),
 )]
 pub(super) async fn get_integration(
     State(app): State<App>,
@@ -317,7 +320,8 @@ pub(super) struct UpdateIntegrationRequest {
                 }
             }),
         ),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub(super) async fn update_integration(
     State(app): State<App>,
@@ -369,7 +373,8 @@ impl DeletedResponse {
             body = DeletedResponse,
             example = json!({"success": true}),
         ),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub(super) async fn delete_integration(
     State(app): State<App>,

@@ -117,7 +117,8 @@ pub(super) async fn start_oauth(
     ),
     responses(
         (status = 200, description = "A page that confirms the connection"),
-        (status = "4XX", description = "A page that explains why the account was not connected")),
+        (status = "4XX", description = "A page that explains why the account was not connected"),
+    ),
 )]
 pub(super) async fn finish_oauth(
     State(app): State<App>,
@@ -140,7 +141,8 @@ pub(super) async fn finish_oauth(
     ),
     responses(
         (status = 200, description = "A page that confirms the connection"),
-        (status = "4XX", description = "A page that explains why the account was not connected")),
+        (status = "4XX", description = "A page that explains why the account was not connected"),
+    ),
 )]
 pub(super) async fn finish_installation(
     State(app): State<App>,
@@ -199,7 +201,8 @@ struct AuthorizationFailure {
                 }
             }),
         ),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub(super) async fn get_authorization(
     State(app): State<App>,

@@ -156,7 +156,8 @@ pub(super) struct RedeliverResponse {
                 "next_cursor": null
             }),
         ),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub(super) async fn list_deliveries(
     State(app): State<App>,
@@ -224,7 +225,8 @@ pub(super) async fn list_deliveries(
                 ]
             }),
         ),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub(super) async fn get_delivery(
     State(app): State<App>,
@@ -281,7 +283,8 @@ pub(super) async fn get_delivery(
                 ]
             }),
         ),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub(super) async fn redeliver(
     State(app): State<App>,
@@ -307,7 +310,8 @@ pub(super) async fn redeliver(
             body = RedeliverResponse,
             example = json!({"count": 12}),
         ),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub(super) async fn redeliver_failed(
     State(app): State<App>,

@@ -70,7 +70,8 @@ pub(super) struct ProvidersQuery {
                 ]
             }),
         ),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub(super) async fn list_providers(
     State(app): State<App>,
@@ -110,7 +111,8 @@ pub(super) async fn list_providers(
                 }
             }),
         ),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub(super) async fn get_provider(
     State(app): State<App>,
@@ -137,7 +139,8 @@ pub(super) async fn get_provider(
             body = ProvidersResponse,
             example = json!({"data": []}),
         ),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub(super) async fn list_templates(
     State(app): State<App>,

@@ -122,7 +122,8 @@ struct RecordMetadata {
                 "next_cursor": "AQAAAAAAAAABAAAAAQAAAAAAAAABB25j"
             }),
         ),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub(super) async fn list_records(
     State(app): State<App>,
@@ -187,7 +188,8 @@ pub(super) struct PruneResponse {
             body = PruneResponse,
             example = json!({"count": 120, "has_more": false}),
         ),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub(super) async fn prune_records(
     State(app): State<App>,

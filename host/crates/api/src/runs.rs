@@ -222,7 +222,8 @@ struct LineBody {
                 "next_cursor": null
             }),
         ),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub(super) async fn list_runs(
     State(app): State<App>,
@@ -296,7 +297,8 @@ pub(super) async fn list_runs(
                 "approved_at": null
             }),
         ),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub(super) async fn get_run(
     State(app): State<App>,
@@ -341,7 +343,8 @@ pub(super) async fn get_run(
                 "next_cursor": null
             }),
         ),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub(super) async fn list_run_logs(
     State(app): State<App>,
@@ -416,7 +419,8 @@ pub(super) async fn list_run_logs(
                 "approved_at": "2026-03-01T10:30:00.000Z"
             }),
         ),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub(super) async fn approve_run(
     State(app): State<App>,

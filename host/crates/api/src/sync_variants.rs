@@ -59,7 +59,8 @@ pub(super) struct VariantResponse {
                 "variant": "europe"
             }),
         ),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub(super) async fn create_variant(
     State(app): State<App>,
@@ -89,7 +90,8 @@ pub(super) async fn create_variant(
     ),
     responses(
         (status = 200, description = "The variant was deleted. The response has no body."),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub(super) async fn delete_variant(
     State(app): State<App>,

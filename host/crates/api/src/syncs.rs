@@ -118,7 +118,8 @@ pub(super) struct SyncControlRequest {
         })),
     responses(
         (status = 200, description = "The runs are requested. The response has no body."),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub(super) async fn trigger_syncs(
     State(app): State<App>,
@@ -167,7 +168,8 @@ pub(super) async fn trigger_syncs(
         example = json!({"provider_config_key": "shop", "connection_id": "user-1", "syncs": ["buyers"]})),
     responses(
         (status = 200, description = "The syncs are started. The response has no body."),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub(super) async fn start_syncs(
     State(app): State<App>,
@@ -191,7 +193,8 @@ pub(super) async fn start_syncs(
         example = json!({"provider_config_key": "shop", "connection_id": "user-1", "syncs": ["buyers"]})),
     responses(
         (status = 200, description = "The syncs are paused. The response has no body."),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub(super) async fn pause_syncs(
     State(app): State<App>,
@@ -292,7 +295,8 @@ pub(super) struct SyncStatus {
                 ]
             }),
         ),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub(super) async fn sync_status(
     State(app): State<App>,
@@ -362,7 +366,8 @@ pub(super) struct FrequencyResponse {
             body = FrequencyResponse,
             example = json!({"frequency": "every 10 minutes"}),
         ),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub(super) async fn update_connection_frequency(
     State(app): State<App>,

@@ -65,7 +65,8 @@ pub(crate) struct ConnectionChanged {
             body = ConnectionChanged,
             example = json!({"success": true}),
         ),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub(crate) async fn update_connection(
     State(app): State<App>,
@@ -111,7 +112,8 @@ pub(crate) async fn update_connection(
             body = ConnectionChanged,
             example = json!({"success": true}),
         ),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub(crate) async fn delete_connection(
     State(app): State<App>,

@@ -99,7 +99,8 @@ pub(crate) struct ImportRequest {
                 "credentials": {"type": "API_KEY", "apiKey": "sk_test_1"}
             }),
         ),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub(crate) async fn import_connection(
     State(app): State<App>,

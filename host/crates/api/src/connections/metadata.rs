@@ -60,7 +60,8 @@ enum IdOrIds {
                 "metadata": {"region": "eu"}
             }),
         ),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub(crate) async fn set_metadata(
     State(app): State<App>,
@@ -95,7 +96,8 @@ pub(crate) async fn set_metadata(
                 "metadata": {"region": "eu"}
             }),
         ),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub(crate) async fn merge_metadata(
     State(app): State<App>,

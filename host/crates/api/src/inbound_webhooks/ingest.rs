@@ -42,7 +42,8 @@ const ID_HEADER: &str = "x-syncline-webhook-id";
     responses(
         (status = 200, description = "The webhook is stored, or the response to a handshake"),
         (status = "4XX", body = ErrorBody),
-        (status = 503, description = "The host is busy, or the webhook secret is not configured", body = ErrorBody)),
+        (status = 503, description = "The host is busy, or the webhook secret is not configured", body = ErrorBody),
+    ),
 )]
 pub async fn ingest_webhook(
     State(app): State<App>,
@@ -64,7 +65,8 @@ pub async fn ingest_webhook(
     ),
     responses(
         (status = 200, description = "The response that the provider expects"),
-        (status = "4XX", body = ErrorBody)),
+        (status = "4XX", body = ErrorBody),
+    ),
 )]
 pub async fn answer_handshake(
     State(app): State<App>,

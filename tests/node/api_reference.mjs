@@ -33,7 +33,7 @@ async function check(screen, viewport, colorScheme) {
         if (!url.startsWith(host) && !/^(data|blob):/.test(url)) problems.push(`a request left the host: ${url}`);
     });
     await page.goto(`${host}/docs`);
-    await page.getByText('/action/trigger').filter({ visible: true }).first().waitFor();
+    await page.getByText('/records/changes').filter({ visible: true }).first().waitFor();
     const background = await page.evaluate(() => getComputedStyle(document.body).backgroundColor);
     const [red] = background.match(/\d+/g).map(Number);
     assert.equal(red < 128, colorScheme === 'dark', `the background is ${background} in the ${colorScheme} scheme`);

@@ -144,8 +144,8 @@ pub(super) async fn list_dead_letters(
 /// Validates the record against the deployed version of its model and saves it if it matches. Then the dead letter is
 /// removed.
 ///
-/// Fails with 409 `dead_letter_refused` if the record still does not match, and with 409 `dead_letter_superseded` if a
-/// newer version of the record was saved in the meantime. Needs the scope `environment:records:write`.
+/// Fails with 409 `dead_letter_refused` if the record still does not match, and with 409 `dead_letter_superseded` if the
+/// record was saved or deleted in the meantime. Needs the scope `environment:records:write`.
 #[utoipa::path(
     post, path = "/dead-letters/{id}/replay", tag = "Records",
     params(

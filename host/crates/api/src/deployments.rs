@@ -23,9 +23,9 @@ pub(super) struct DeployQuery {
 /// everything in the bundle becomes active or nothing. With `dry_run=true` the host checks the bundle and returns the
 /// planned changes only.
 ///
-/// A bundle can have 256 MB. Fails with 400 `invalid_sync_config` or `invalid_bundle` if the bundle has errors, and
-/// with 409 `conflicting_deployment` if another bundle has defined the same functions. Needs the scope
-/// `environment:deploy`.
+/// A bundle can have 256 MB. Fails with 400 `invalid_sync_config` or `invalid_bundle` if the bundle has errors, with 409
+/// `conflicting_deployment` if it contains a function or model of another bundle, and with 409 `hosts_not_ready` if a
+/// host could not compile it within five minutes. Needs the scope `environment:deploy`.
 #[utoipa::path(
     post, path = "/deployments", tag = "Deployments",
     params(

@@ -70,7 +70,8 @@ pub(super) struct TriggerRequest {
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TriggerOpts {
-    /// Clears the checkpoint, so that the run fetches everything again. Default: `false`.
+    /// Cancels a run in progress and clears the checkpoint, so that the new run fetches everything again. Default:
+    /// `false`.
     #[serde(default)]
     reset: bool,
     /// With `reset`, also deletes the stored records. Default: `false`.
@@ -101,11 +102,11 @@ pub(super) struct SyncControlRequest {
 
 /// Trigger syncs
 ///
-/// Starts one run of each selected sync immediately. Schedules do not change, and paused syncs stay paused. A run that
-/// is in progress completes first.
+/// Starts one run of each selected sync immediately. Schedules do not change, and paused syncs stay paused. If a run is
+/// in progress, one more run follows it.
 ///
-/// With `opts.reset` the run clears the checkpoint and fetches everything again. With `opts.emptyCache` it also
-/// deletes the stored records. The integration and the connection can be named in the body, or in the headers
+/// With `opts.reset`, the host cancels a run in progress, clears the checkpoint and fetches everything again. With
+/// `opts.emptyCache` in addition, it deletes the stored records first. The integration and the connection can be named in the body, or in the headers
 /// `Provider-Config-Key` and `Connection-Id`. Needs the scope `environment:syncs:execute`.
 #[utoipa::path(
     post, path = "/sync/trigger", tag = "Syncs",

@@ -111,8 +111,8 @@ pub enum ApiError {
     ContentType { given: String, expected: &'static str },
     #[error("bodies with Content-Encoding are not supported (got `{given}`); send the body uncompressed")]
     ContentEncoding { given: String },
-    #[error("the rest of the body did not arrive: the client sent nothing for {} seconds", patience.as_secs())]
-    BodySilent { patience: Duration },
+    #[error("the rest of the body did not arrive: the client sent nothing for {} seconds", max_pause.as_secs())]
+    BodySilent { max_pause: Duration },
     #[error("the body is longer than {limit_bytes} bytes")]
     TooLarge { limit_bytes: usize },
     #[error("the body is incomplete: the connection was closed before its end")]

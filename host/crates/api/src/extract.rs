@@ -327,12 +327,12 @@ pub async fn read_body(request: Request, limit_bytes: usize) -> Result<Bytes, Ap
     if announced.is_some_and(|length: usize| length > limit_bytes) {
         return Err(ApiError::TooLarge { limit_bytes });
     }
-    let patience = request.extensions().get::<Patience>().map_or(Duration::MAX, |patience| patience.0);
+    let max_pause = request.extensions().get::<Patience>().map_or(Duration::MAX, |patience| patience.0);
     let mut parts = request.into_body().into_data_stream();
     let mut body = BytesMut::new();
     loop {
-        match tokio::time::timeout(patience, parts.next()).await {
-            Err(_) => return Err(ApiError::BodySilent { patience }),
+        match tokio::time::timeout(max_pause, parts.next()).await {
+            Err(_) => return Err(ApiError::BodySilent { max_pause }),
             Ok(None) => return Ok(body.freeze()),
             Ok(Some(Err(_))) => return Err(ApiError::BodyCut),
             Ok(Some(Ok(part))) if body.len() + part.len() > limit_bytes => {

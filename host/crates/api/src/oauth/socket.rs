@@ -43,8 +43,8 @@ pub async fn open_socket(
 async fn serve(app: &App, mut socket: WebSocket) -> Result<(), axum::Error> {
     let listener = Uuid::new_v4();
     socket.send(text(&json!({ "message_type": "connection_ack", "ws_client_id": listener }))).await?;
-    let patience = Duration::from_secs(AUTHORIZATION_SECONDS.unsigned_abs().into());
-    let outcome = app.authorizations.wait_for_outcome(listener, patience);
+    let time_limit = Duration::from_secs(AUTHORIZATION_SECONDS.unsigned_abs().into());
+    let outcome = app.authorizations.wait_for_outcome(listener, time_limit);
     tokio::pin!(outcome);
     let mut pings = tokio::time::interval(PING_EVERY);
     loop {

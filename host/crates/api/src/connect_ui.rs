@@ -66,7 +66,7 @@ struct Pages {
 /// The routes of the Connect UI. They need no key: the page is the same for all users and loads the session itself.
 pub fn router<S: Clone + Send + Sync + 'static>(api: ApiAddress, ancestors: &FrameAncestors) -> Router<S> {
     let policy = content_security_policy(&api, ancestors);
-    let content_security_policy = HeaderValue::from_str(&policy).expect("its parts were checked to be plain");
+    let content_security_policy = HeaderValue::from_str(&policy).expect("all parts are printable ASCII");
     // The page refers to its files by relative URLs, which need the slash at the end of its own URL.
     let with_slash = |query: axum::extract::RawQuery| async move {
         let query = query.0.map(|query| format!("?{query}")).unwrap_or_default();

@@ -66,7 +66,7 @@ pub(super) async fn ready(State(app): State<App>) -> (StatusCode, Json<ReadyBody
     } else if !app.health.reaches_databases().await {
         Some("no database")
     } else if failed.iter().any(is_needed) {
-        Some("a task failed that serving requests needs")
+        Some("a required background task has failed")
     } else {
         None
     };

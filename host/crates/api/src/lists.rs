@@ -94,8 +94,7 @@ pub(super) fn parse_scope(key: Option<&str>, connection: Option<&str>) -> Result
         (Some(integration), None) => Ok(NamedScope::Integration(integration)),
         (Some(integration), Some(connection)) => Ok(NamedScope::Connection { integration, connection }),
         (None, Some(_)) => {
-            let message =
-                "is required with `connection_id`: a connection's id is unique within one integration only";
+            let message = "is required with `connection_id`, because connection ids are unique only within an integration";
             Err(ApiError::query("invalid_type", &["provider_config_key"], message))
         }
     }

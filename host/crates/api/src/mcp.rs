@@ -181,9 +181,8 @@ fn read_message(body: &[u8]) -> Result<Message, (ErrorCode, String)> {
                        an object, and a request has an `id`";
         (ErrorCode::INVALID_REQUEST, message.to_owned())
     };
-    let unreadable = |error: serde_json::Error| {
-        (ErrorCode::INVALID_REQUEST, format!("the message cannot be read: {error}"))
-    };
+    let unreadable =
+        |error: serde_json::Error| (ErrorCode::INVALID_REQUEST, format!("invalid JSON-RPC message: {error}"));
     let is_message = |text: &str| serde_json::from_str::<ClientJsonRpcMessage>(text).is_ok();
     // Serde would accept a list as the members of a struct, in order.
     if !json.get().starts_with('{') {

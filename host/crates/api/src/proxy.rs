@@ -122,7 +122,7 @@ fn forwarded(request: Request) -> Result<ForwardedRequest, ApiError> {
     let headers = &parts.headers;
     let log_id = headers.get("nango-activity-log-id");
     if log_id.is_some_and(|id| id.len() > MAX_LOG_ID_BYTES) {
-        return Err(refuse("nango-activity-log-id", "it must have at most 255 bytes"));
+        return Err(refuse("nango-activity-log-id", "must have at most 255 bytes"));
     }
     for name in ["nango-is-sync", "nango-is-dry-run"] {
         flag_header(headers, name)?;
@@ -165,7 +165,8 @@ fn base_override(headers: &HeaderMap) -> Result<Option<Url>, ApiError> {
             && url.fragment().is_none()
     };
     let url = text.parse().ok().filter(is_base);
-    let problem = "it must be a URL such as https://eu.example.com/v1, without user, query and fragment";
+    let problem =
+        "must be a URL such as https://eu.example.com/v1, without user name, password, query and fragment";
     url.map(Some).ok_or_else(|| refuse(NAME, problem))
 }
 
@@ -175,7 +176,7 @@ fn retries(headers: &HeaderMap) -> Result<u8, ApiError> {
         None => Ok(0),
         Some(text) => match text.parse::<u32>() {
             Ok(number) => Ok(u8::try_from(number).unwrap_or(u8::MAX)),
-            Err(_) => Err(refuse(NAME, "it must be a whole number, 0 or more")),
+            Err(_) => Err(refuse(NAME, "must be a whole number, 0 or more")),
         },
     }
 }
@@ -184,12 +185,12 @@ fn retry_on(headers: &HeaderMap) -> Result<Vec<StatusCode>, ApiError> {
     const NAME: &str = "retry-on";
     let Some(text) = text(headers, NAME)? else { return Ok(Vec::new()) };
     let statuses: Option<_> = text.split(',').map(|status| status.parse().ok()).collect();
-    statuses.ok_or_else(|| refuse(NAME, "it must be HTTP statuses separated by commas, such as 404,409"))
+    statuses.ok_or_else(|| refuse(NAME, "must be HTTP statuses separated by commas, such as 404,409"))
 }
 
 fn text<'h>(headers: &'h HeaderMap, name: &'static str) -> Result<Option<&'h str>, ApiError> {
     let Some(value) = headers.get(name) else { return Ok(None) };
-    value.to_str().map(Some).map_err(|_| refuse(name, "it must be printable ASCII"))
+    value.to_str().map(Some).map_err(|_| refuse(name, "must be printable ASCII"))
 }
 
 /// Returns the headers with the prefix, and those that describe the body.

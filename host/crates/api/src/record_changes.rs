@@ -248,7 +248,7 @@ impl Events {
             json.write(stream, record, &mut data);
             // JSON contains line breaks only between tokens, where a space is equivalent. The data must be a single line.
             data.iter_mut().filter(|byte| matches!(**byte, b'\r' | b'\n')).for_each(|byte| *byte = b' ');
-            let data = String::from_utf8(data).expect("payloads are text, and so is what is added");
+            let data = String::from_utf8(data).expect("payloads and metadata are UTF-8");
             bytes += data.len();
             let id = cursor::to_text(stream, record.position);
             self.pending.push_back(Event::default().id(id).data(data));

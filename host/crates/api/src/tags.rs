@@ -125,7 +125,7 @@ pub(super) fn end_user_of_tags(tags: &Map<String, Value>) -> Option<Value> {
 /// Checks the tags of a request and converts their keys to lower case.
 pub(super) fn checked_tags(tags: BTreeMap<String, String>) -> Result<Map<String, Value>, ApiError> {
     if tags.len() > MAX_TAGS {
-        return Err(ApiError::body("too_big", &["tags"], format!("at most {MAX_TAGS} tags can be set")));
+        return Err(ApiError::body("too_big", &["tags"], format!("must have at most {MAX_TAGS} tags")));
     }
     let mut seen = BTreeSet::new();
     let mut checked = Map::new();

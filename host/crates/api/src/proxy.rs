@@ -97,8 +97,8 @@ pub(super) fn routes() -> Router<App> {
     responses(
         (
             status = 200, description = "The response of the provider. Its status, headers and body are returned unchanged.",
-            body = serde_json::Value, content_type = "application/json", example = json!({"id": "b-1", "name": "Ada"}),
             headers(("Syncline-Proxied" = bool, description = "`true`: the response comes from the provider")),
+            body = serde_json::Value, content_type = "application/json", example = json!({"id": "b-1", "name": "Ada"}),
         ),
         (status = 424, description = "The connection has no usable credentials", body = ErrorBody),
         (status = 502, description = "The exchange with the provider failed", body = ErrorBody),

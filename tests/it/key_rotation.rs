@@ -143,9 +143,9 @@ async fn an_encryption_key_is_replaced_without_downtime() {
     check(&host, "c1").await;
     old.stop().await;
     let rotated = db.command(&["keys", "rotate-encryption"]).encryption_key(&both).run();
-    assert!(rotated.starts_with("wrapped 1 data keys anew"), "{rotated}");
+    assert!(rotated.starts_with("encrypted 1 data keys again"), "{rotated}");
     let rotated = db.command(&["keys", "rotate-encryption"]).encryption_key(&both).run();
-    assert!(rotated.starts_with("wrapped 0 data keys anew"), "the command can be repeated: {rotated}");
+    assert!(rotated.starts_with("encrypted 0 data keys again"), "the command can be repeated: {rotated}");
     check(&host, "c1").await;
 
     let only_new = start(&new).await;
@@ -179,7 +179,7 @@ async fn encrypted_values_moved_to_another_place_are_rejected() {
     }
     // A value that cannot be decrypted is reported and left unchanged, and its key is kept.
     let refused = db.command(&["keys", "rotate-data"]).run_failing();
-    assert!(refused.contains("3 stored secrets of environment `dev` do not open"), "{refused}");
+    assert!(refused.contains("3 stored secrets of environment `dev` cannot be decrypted"), "{refused}");
     assert!(refused.contains("connections.sealed_credentials of "), "{refused}");
     assert_eq!(db.texts(VERSIONS).await, ["1,2"]);
     let variables = host.get("/environment-variables").await.expect(200).json();

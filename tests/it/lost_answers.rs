@@ -250,7 +250,11 @@ async fn a_failed_delivery_attempt_is_recorded_once_despite_a_lost_response() {
     let statuses = "SELECT status::text FROM outbound_webhook_attempts ORDER BY delivery_pk, number";
     assert_eq!(numbers.db.texts(statuses).await, ["200", "500", "200"]);
     let log = host.log();
-    assert_eq!(log.matches("was not noted").count(), 1, "the second attempt finds it recorded: {log}");
+    assert_eq!(
+        log.matches("could not store the result of a webhook attempt").count(),
+        1,
+        "the second attempt finds it recorded: {log}"
+    );
 }
 
 #[tokio::test]
@@ -280,7 +284,11 @@ async fn recording_an_attempt_again_does_not_affect_the_next_attempt() {
     let statuses = "SELECT status::text FROM outbound_webhook_attempts ORDER BY delivery_pk, number";
     assert_eq!(numbers.db.texts(statuses).await, ["200", "500", "200"]);
     let log = host.log();
-    assert_eq!(log.matches("was not noted").count(), 1, "the second attempt finds a newer one: {log}");
+    assert_eq!(
+        log.matches("could not store the result of a webhook attempt").count(),
+        1,
+        "the second attempt finds a newer one: {log}"
+    );
 }
 
 #[tokio::test]

@@ -239,7 +239,7 @@ async fn a_command_without_the_encryption_key_creates_no_new_one() {
 
     let stranger = format!("stranger:{}", STANDARD.encode([7; 32]));
     let refused = db.command(&["env", "list"]).encryption_key(&stranger).run_failing();
-    let missing = "the encryption key `test` is needed to read this database";
+    let missing = "this database needs the encryption key `test`";
     assert_eq!(refused.matches(missing).count(), 1, "{refused}");
     let options = HostOptions::new().database(&db).variable("SYNCLINE_ENCRYPTION_KEY", &stranger);
     let (status, log) = options.spawn_and_wait().await;

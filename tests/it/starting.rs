@@ -59,7 +59,11 @@ async fn a_missing_database_is_reported_once_with_the_servers_message() {
 #[tokio::test]
 async fn invalid_settings_are_reported_before_waiting_for_the_database() {
     for (name, value, reason) in [
-        ("SYNCLINE_SECRET_KEY", "short", "SYNCLINE_SECRET_KEY is invalid\n  because: a key is 16 to 255"),
+        (
+            "SYNCLINE_SECRET_KEY",
+            "short",
+            "SYNCLINE_SECRET_KEY is invalid\n  because: a secret key must have 16 to 255",
+        ),
         (
             "SYNCLINE_EGRESS_ALLOW",
             "localhost",

@@ -91,18 +91,23 @@ struct Reader {
 impl Reader {
     fn new(host: &Host, db: &TestDatabase, receiver_port: u16) -> Self {
         let folder = TempDir::new().expect("a temporary folder can be made");
-        let link = |from: &Path, to: &str| symlink(from, folder.path().join(to)).expect("the folder is ours");
+        let link =
+            |from: &Path, to: &str| symlink(from, folder.path().join(to)).expect("the folder is writable");
         for entry in
             ["Cargo.toml", "Cargo.lock", "bench", "docs", "guest-sdk", "host", "scripts", "tests", "wit"]
         {
             link(&repository(entry), entry);
         }
         for entry in ["examples", "target/debug"] {
-            fs::create_dir_all(folder.path().join(entry)).expect("the folder is ours");
+            fs::create_dir_all(folder.path().join(entry)).expect("the folder is writable");
         }
         for example in ["stripe", "minimal", "backends"] {
             link(&repository("examples").join(example), &format!("examples/{example}"));
         }
+        // The versions that are downloaded already, so that the build of the tutorial's project needs no network.
+        let lock = folder.path().join("examples/shop/Cargo.lock");
+        fs::create_dir_all(folder.path().join("examples/shop")).expect("the folder is writable");
+        fs::copy(repository("examples/stripe/Cargo.lock"), lock).expect("the example has a lock file");
         let program = Path::new(env!("CARGO_BIN_EXE_syncline"));
         link(program, "target/debug/syncline");
         let guests =
@@ -144,7 +149,7 @@ impl Reader {
         // The last command replaces the shell, so that it ends with it.
         let (setup, server) = script.rsplit_once('\n').unwrap_or(("", &script));
         let mut command = self.shell(&format!("{setup}\nexec {server}"));
-        let log = fs::File::create(self.folder.path().join(SERVER_LOG)).expect("the folder is ours");
+        let log = fs::File::create(self.folder.path().join(SERVER_LOG)).expect("the folder is writable");
         let server = command.stdout(log).stderr(Stdio::null()).spawn().expect("bash can be run");
         self.servers.push(server);
     }
@@ -157,7 +162,7 @@ impl Reader {
     /// Begins a page in a new terminal.
     fn open_terminal(&mut self) {
         self.stop_servers();
-        fs::write(self.folder.path().join("state.sh"), "").expect("the folder is ours");
+        fs::write(self.folder.path().join("state.sh"), "").expect("the folder is writable");
     }
 
     fn stop_servers(&mut self) {
@@ -199,7 +204,7 @@ async fn every_shell_block_of_the_readme_the_tutorials_and_the_quick_starts_work
     let providers = TempDir::new().expect("a temporary folder can be made");
     let stripe = fs::read_to_string(repository("host/crates/providers/catalogue/stripe-api-key.toml"));
     let stripe = stripe.expect("the catalogue has Stripe").replace("https://api.stripe.com", shop.base_url());
-    fs::write(providers.path().join("stripe-api-key.toml"), stripe).expect("the folder is ours");
+    fs::write(providers.path().join("stripe-api-key.toml"), stripe).expect("the folder is writable");
     let receiver_port = free_port();
     let host = HostOptions::new()
         .database(&db)
@@ -230,8 +235,8 @@ fn read(reader: &mut Reader, page: &str, blocks: &[Block]) {
     for (number, block) in blocks.iter().enumerate() {
         if let Some(file) = &block.creates {
             let path = reader.folder.path().join(file);
-            fs::create_dir_all(path.parent().expect("a file has a folder")).expect("the folder is ours");
-            fs::write(path, &block.text).expect("the folder is ours");
+            fs::create_dir_all(path.parent().expect("a file has a folder")).expect("the folder is writable");
+            fs::write(path, &block.text).expect("the folder is writable");
         }
         if block.language != "sh"
             || block.text.contains("make ")

@@ -258,7 +258,7 @@ async fn records_are_moved_completely_or_not_at_all() {
 
     let (status, log) = HostOptions::new().database(&pair.control).spawn_and_wait().await;
     assert!(!status.success(), "the host rejects a control database without records");
-    assert!(log.contains("name it in SYNCLINE_RECORDS_DATABASE_URL"), "{log}");
+    assert!(log.contains("set SYNCLINE_RECORDS_DATABASE_URL"), "{log}");
     let host = pair.spawn().await;
     let connection = connection.through(&host);
     assert_eq!(items(&connection, "base").await, before);

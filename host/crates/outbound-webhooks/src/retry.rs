@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(summary(&answered(410, None)), (Some(410), error("410 Gone"), true, false));
         assert_eq!(summary(&answered(503, None)), (Some(503), error("503 Service Unavailable"), false, true));
         let cut = EgressError::Network { host: "example.com".to_owned(), cause: "reset".to_owned() };
-        let cause = Some("the exchange with `example.com` failed: reset".to_owned());
+        let cause = Some("the request to `example.com` failed: reset".to_owned());
         assert_eq!(summary(&Outcome::NoAnswer(cut)), (None, cause, false, true));
         let refused = EgressError::AddressNotAllowed { host: "intranet".to_owned() };
         assert!(!summary(&Outcome::NoAnswer(refused)).3, "the host itself rejects the request");

@@ -39,7 +39,7 @@ impl BuildOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
     #[error(
-        "`{}` is not a guest; `component` must be the folder of a Rust crate with its Cargo.toml, or a .wasm file",
+        "`{}` is neither a Rust crate nor a .wasm file; `component` must be the folder of a Rust crate with its Cargo.toml, or a .wasm file",
         path.display()
     )]
     NotAGuest { path: PathBuf },

@@ -137,7 +137,7 @@ async fn an_encryption_key_is_replaced_without_downtime() {
     create_connections(&old, 3).await;
     let both = format!("{new},{ENCRYPTION_KEY}");
     let refused = db.command(&["keys", "rotate-encryption"]).encryption_key(&both).run_failing();
-    assert!(refused.contains("1 hosts do not have the encryption key `new` yet"), "{refused}");
+    assert!(refused.contains("hosts without the encryption key `new`: 1;"), "{refused}");
 
     let host = start(&both).await;
     check(&host, "c1").await;

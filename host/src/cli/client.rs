@@ -139,7 +139,8 @@ impl Client {
             )
         })?;
         let status = response.status();
-        let body = response.bytes().await.context("the host's response ended early")?;
+        let body =
+            response.bytes().await.context("the host's response ended early; run the command again")?;
         if status.is_success() {
             return Ok(body);
         }

@@ -148,7 +148,7 @@ async fn rotate_signing_key(args: &EnvironmentArgs, now: bool) -> anyhow::Result
     let former = if now { FormerKeys::EndNow } else { FormerKeys::Overlap };
     let key = match installation.environments.rotate_signing_key(environment.pk, former).await {
         Err(EnvironmentError::SigningKeysOverlap) => bail!(
-            "the previous signing key is still in use; wait until it has expired, or use --now to end both keys"
+            "the previous signing key is still valid; wait until it has expired, or use --now to end both keys"
         ),
         rotated => rotated?,
     };

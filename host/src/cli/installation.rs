@@ -42,7 +42,7 @@ impl Installation {
 
     pub(super) fn environment(&self, name: &str) -> anyhow::Result<Arc<Environment>> {
         self.environments.find_by_name(name).with_context(|| {
-            format!("environment `{name}` does not exist; create it with `syncline env create {name}`")
+            format!("there is no environment `{name}`; create it with `syncline env create {name}`")
         })
     }
 

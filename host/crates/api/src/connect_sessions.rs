@@ -489,7 +489,7 @@ fn find_known<'a>(
     key: &IntegrationKey,
 ) -> Result<&'a Integration, ApiError> {
     known.iter().find(|one| one.unique_key == *key).ok_or_else(|| {
-        ApiError::body("custom", path, format!("integration `{key}` does not exist in this environment"))
+        ApiError::body("custom", path, format!("there is no integration `{key}` in this environment"))
     })
 }
 

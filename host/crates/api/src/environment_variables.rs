@@ -98,7 +98,7 @@ pub(super) async fn put_variable(
         ("name" = String, Path, description = "Name of the variable."),
     ),
     responses(
-        (status = 204, description = "The variable does not exist anymore"),
+        (status = 204, description = "The variable no longer exists"),
         (status = "4XX", body = ErrorBody),
     ),
 )]

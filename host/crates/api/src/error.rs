@@ -31,7 +31,7 @@ use syncline_types::ids::IntegrationKey;
 /// The body of every error response.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(example = json!({
-    "error": {"code": "unknown_connection", "message": "connection `user-1` of integration `shop` does not exist"}
+    "error": {"code": "unknown_connection", "message": "integration `shop` has no connection `user-1`"}
 }))]
 pub struct ErrorBody {
     /// The error.
@@ -159,7 +159,7 @@ pub enum ApiError {
     InboundWebhook(#[from] InboundWebhookError),
     #[error(transparent)]
     Action(#[from] ActionError),
-    #[error("job `{0}` does not exist in this environment, or its result has expired")]
+    #[error("there is no job `{0}` in this environment, or its result has expired")]
     UnknownJob(Uuid),
     #[error("the action is {0} and has no result yet; retry after the seconds in Retry-After")]
     ActionNotFinished(&'static str),

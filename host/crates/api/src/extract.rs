@@ -393,7 +393,7 @@ fn field_error<E: std::error::Error>(error: serde_path_to_error::Error<E>) -> Fi
         "unrecognized_keys"
     } else if message.starts_with("invalid type") {
         "invalid_type"
-    } else if message.starts_with("unknown variant") || message.starts_with("invalid value") {
+    } else if message.starts_with("unknown value") || message.starts_with("invalid value") {
         "invalid_value"
     } else {
         "custom"
@@ -403,6 +403,8 @@ fn field_error<E: std::error::Error>(error: serde_path_to_error::Error<E>) -> Fi
 
 /// Replaces the names of Rust types with JSON terms.
 fn in_json_terms(message: &str) -> String {
+    // A variant is something else in the API: a second configuration of a sync.
+    let message = &message.replacen("unknown variant", "unknown value", 1);
     match message.split_once(", expected ") {
         Some((found, "a sequence")) => format!("{found}, expected a list"),
         Some((found, "a map")) => format!("{found}, expected an object"),

@@ -26,12 +26,12 @@ const MAX_UNREADABLE: usize = 100;
 #[derive(Debug, thiserror::Error)]
 pub enum RotationError {
     #[error(
-        "{hosts} hosts do not have the encryption key `{id}` yet; add it to their SYNCLINE_ENCRYPTION_KEY, restart \
-         them and repeat the command"
+        "hosts without the encryption key `{id}`: {hosts}; add it to their SYNCLINE_ENCRYPTION_KEY, restart them and \
+         repeat the command"
     )]
     HostsWithoutKey { hosts: i64, id: String },
     #[error(
-        "{hosts} hosts did not confirm the new data key within {} s; no data is lost: repeat the command",
+        "hosts that did not confirm the new data key within {} s: {hosts}; no data is lost, repeat the command",
         HOSTS_TIMEOUT.as_secs()
     )]
     HostsUnaware { hosts: i64 },

@@ -50,11 +50,11 @@ pub enum FrequencyError {
     Unknown { given: String },
     #[error("`{given}` is not a valid cron expression: {problem}")]
     Cron { given: String, problem: String },
-    #[error("`{given}` is never due")]
+    #[error("`{given}` is never due; use a date that exists")]
     NeverDue { given: String },
     #[error("`{given}` is too frequent; the interval between two runs must be at least {}", in_words(*.minimum))]
     TooOften { given: String, minimum: Duration },
-    #[error("`{given}` is too long an interval; use at most 31 days, or a cron expression")]
+    #[error("the interval `{given}` is too long; use at most 31 days, or a cron expression")]
     TooSeldom { given: String },
 }
 
@@ -332,10 +332,10 @@ mod tests {
         );
         let hourly = Frequency::parse("every 0 m", Duration::from_secs(3_600)).unwrap_err();
         assert!(hourly.to_string().contains("at least 1 hour"), "{hourly}");
-        assert!(refusal("every 32 days").contains("is too long an interval"));
-        assert!(refusal("every 99999999999 days").contains("is too long an interval"));
+        assert!(refusal("every 32 days").contains("is too long; use"));
+        assert!(refusal("every 99999999999 days").contains("is too long; use"));
         assert!(refusal("61 * * * *").starts_with("`61 * * * *` is not a valid cron expression: "));
-        assert_eq!(refusal("0 0 30 2 *"), "`0 0 30 2 *` is never due");
+        assert_eq!(refusal("0 0 30 2 *"), "`0 0 30 2 *` is never due; use a date that exists");
         let hour = Duration::from_secs(3_600);
         assert_eq!(
             Frequency::parse("0,59 3 * * *", hour).unwrap_err().to_string(),

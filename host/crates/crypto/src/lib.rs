@@ -28,11 +28,13 @@ type KeyBytes = Zeroizing<[u8; KEY_BYTES]>;
 #[derive(Debug, thiserror::Error)]
 pub enum CryptoError {
     #[error(
-        "an encryption key must have the form `id:base64`, where the Base64 text encodes 32 bytes; create one with \
-         `syncline keys encryption`: {problem}"
+        "the encryption key is malformed: {problem}; it must have the form `id:base64` with 32 bytes in Base64, as \
+         `syncline keys encryption` prints it"
     )]
     MalformedMasterKey { problem: &'static str },
-    #[error("this database needs the encryption key `{id}`, which is missing from SYNCLINE_ENCRYPTION_KEY")]
+    #[error(
+        "this database needs the encryption key `{id}`, which is missing from SYNCLINE_ENCRYPTION_KEY; add it"
+    )]
     MissingMasterKey { id: String },
     #[error(
         "a stored secret is encrypted with version {version} of the data key, which this host does not know"

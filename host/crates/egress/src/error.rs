@@ -10,17 +10,19 @@ use syncline_types::failure_code::FailureCode;
 pub enum EgressError {
     #[error("{reason}")]
     InvalidRequest { reason: String },
-    #[error("`{host}` is neither the provider's host nor in the integration's `allow_hosts`")]
+    #[error(
+        "`{host}` is neither the provider's host nor in the integration's `allow_hosts`; add it to `allow_hosts`"
+    )]
     HostNotAllowed { host: String },
     #[error(
-        "the base URL's host `{host}` is neither the provider's host nor in the integration's `allow_hosts`"
+        "the base URL's host `{host}` is neither the provider's host nor in the integration's `allow_hosts`; add it to `allow_hosts`"
     )]
     OverrideNotAllowed { host: String },
     #[error("requests to `{host}` must use https; http is only allowed for hosts in SYNCLINE_EGRESS_ALLOW")]
     PlainHttp { host: String },
     #[error("`{host}` has a private or local address; the operator can allow it with SYNCLINE_EGRESS_ALLOW")]
     AddressNotAllowed { host: String },
-    #[error("the provider redirected more than {limit} times")]
+    #[error("the provider redirected more than {limit} times; send the request to the final address")]
     TooManyRedirects { limit: usize },
     #[error("the provider redirected, but {0}")]
     Redirected(Box<EgressError>),

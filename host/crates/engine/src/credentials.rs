@@ -96,9 +96,9 @@ pub enum RefreshError {
     Failed(#[from] FlowError),
     #[error("the last refresh failed a moment ago; the next attempt is possible after {}", .retry_at.format("%T UTC"))]
     CoolingDown { retry_at: DateTime<Utc> },
-    #[error("refreshing has failed on {MAX_FAILING_DAYS} days; the end user must connect again")]
+    #[error("refreshing has failed on {MAX_FAILING_DAYS} days; the end user must reconnect")]
     Exhausted,
-    #[error("another refresh of these credentials is still in progress")]
+    #[error("another refresh of these credentials is still in progress; try again")]
     Busy,
     #[error("the refresh was interrupted; try again")]
     Interrupted,

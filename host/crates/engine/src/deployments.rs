@@ -98,9 +98,12 @@ pub enum DeployError {
         other: String,
         existing: String,
     },
-    #[error("a host could not compile the bundle: {problem}")]
+    #[error("a host could not compile the bundle: {problem}; the previous version stays active")]
     NotReady { problem: String },
-    #[error("{hosts} hosts did not compile the bundle within {} s", WAIT_FOR_HOSTS.as_secs())]
+    #[error(
+        "hosts that did not compile the bundle within {} s: {hosts}; check their logs, then deploy again",
+        WAIT_FOR_HOSTS.as_secs()
+    )]
     HostsSilent { hosts: usize },
     #[error("the deployment could not be stored")]
     Store(#[from] sqlx::Error),

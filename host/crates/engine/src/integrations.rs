@@ -51,9 +51,9 @@ pub struct IntegrationChange {
 pub enum IntegrationError {
     #[error(transparent)]
     Lookup(#[from] LookupError),
-    #[error("there is no provider `{0}` in the catalogue")]
+    #[error("there is no provider `{0}` in the catalogue; `GET /providers` lists all providers")]
     UnknownProvider(ProviderSlug),
-    #[error("integration `{0}` exists already; choose another unique_key")]
+    #[error("integration `{0}` already exists; choose another `unique_key`")]
     Duplicate(IntegrationKey),
     #[error("`{provider}` uses auth mode {mode}, which needs the credentials of your app: set `credentials`")]
     MissingCredentials { provider: ProviderSlug, mode: AuthMode },

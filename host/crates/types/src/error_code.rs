@@ -414,7 +414,7 @@ pub enum ErrorCode {
     /// A full sync did not see more than half of 100 or more live records again (both numbers are configurable).
     /// Nothing was deleted. `details` contains `model`, `unseen` and `live`.
     #[strum(
-        message = "Approve or discard the deletions: see [Approve held deletions](how-to/approve-held-deletions.md)."
+        message = "Approve the deletions, or correct the cause and trigger the sync: see [Approve held deletions](how-to/approve-held-deletions.md)."
     )]
     MassDeletionHeld,
     /// The provider rejected a refresh of the connection's credentials, or could not be reached.

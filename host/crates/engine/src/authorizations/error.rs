@@ -28,11 +28,11 @@ pub enum AuthorizationError {
     Nul(String),
     #[error("the address has no `state`: open this page only through a provider's redirect")]
     NoState,
-    #[error("this authorization is not valid any more: it was already used, or it has expired; start again")]
+    #[error("this authorization was already used or has expired; start again")]
     UnknownState,
     #[error("this browser did not start the authorization; start again in this browser and allow cookies")]
     OtherBrowser,
-    #[error("the session has ended in the meantime; start again with a new session")]
+    #[error("the session has ended; go back to the app and start again")]
     SessionEnded,
     #[error("the session does not allow integration `{0}`")]
     NotAllowed(IntegrationKey),
@@ -52,14 +52,14 @@ pub enum AuthorizationError {
     OthersInstallation,
     #[error(transparent)]
     Flow(FlowError),
-    #[error("the provider rejected the credentials that it has just issued")]
+    #[error("the provider rejected the credentials that it has just issued; try again")]
     Rejected,
     #[error("the credentials that the provider issued cannot be used: {0}")]
     Unusable(String),
     /// A function of the integration rejects the connection; the text is the function's message.
     #[error("{0}")]
     Refused(String),
-    #[error("the connection to reconnect no longer exists")]
+    #[error("the connection to reconnect no longer exists; connect the account as a new connection")]
     TargetGone,
     #[error("another request replaced or deleted the connection while a function was validating it")]
     Overtaken,

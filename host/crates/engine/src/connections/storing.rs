@@ -65,7 +65,7 @@ enum Awaited {
 /// Why an authenticated or imported connection is not stored.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    #[error("the connection to reconnect no longer exists")]
+    #[error("the connection to reconnect no longer exists; connect the account as a new connection")]
     TargetGone,
     #[error("integration `{0}` was deleted during this request")]
     IntegrationGone(IntegrationKey),

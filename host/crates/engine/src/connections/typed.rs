@@ -51,7 +51,7 @@ pub enum TypedConnectionError {
     Lookup(#[from] LookupError),
     #[error(transparent)]
     Session(#[from] SessionError),
-    #[error("there is no provider `{0}` in the catalogue")]
+    #[error("there is no provider `{0}` in the catalogue; `GET /providers` lists all providers")]
     UnknownProvider(ProviderSlug),
     #[error("integration `{integration}` uses auth mode {actual}; this endpoint is for auth mode {expected}")]
     OtherAuthMode { integration: IntegrationKey, actual: AuthMode, expected: AuthMode },

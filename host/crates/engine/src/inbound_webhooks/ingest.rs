@@ -182,7 +182,7 @@ pub enum IngestError {
     #[error("the body is compressed; send it uncompressed")]
     Compressed,
     #[error(
-        "this host's limit of concurrent webhooks of this integration is reached; send the webhook again later"
+        "this host's limit of concurrent webhooks for this integration is reached; send the webhook again later"
     )]
     TooMany,
     #[error("this host's memory for incoming webhooks is full; send the webhook again later")]

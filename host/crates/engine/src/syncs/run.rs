@@ -270,8 +270,8 @@ async fn no_progress_within(signals: &RunSignals, idle: Duration) {
 
 fn interrupted_message(attempts: i32) -> String {
     format!(
-        "{attempts} consecutive attempts were interrupted before they made progress: none moved the checkpoint or \
-         changed records that earlier attempts had not changed"
+        "{attempts} consecutive attempts were interrupted before they moved the checkpoint or changed a record; commit \
+         smaller batches"
     )
 }
 

@@ -34,7 +34,7 @@ pub enum SyncError {
     UnknownVariant { sync: FunctionName, variant: Variant },
     #[error("the connection has none of the selected syncs of integration `{0}`")]
     NoSyncs(IntegrationKey),
-    #[error("the sync already has this variant")]
+    #[error("the sync already has this variant; choose another name")]
     VariantExists,
     #[error("the sync already has {most} variants, which is the maximum")]
     TooManyVariants { most: i64 },

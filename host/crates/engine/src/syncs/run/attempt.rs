@@ -171,8 +171,8 @@ pub(crate) async fn complete(
             }
             Unseen::Held { unseen, live } => {
                 let message = format!(
-                    "the sync did not find {unseen} of {live} records of `{}`, which is suspiciously many; \
-                     nothing was deleted. If the records no longer exist at the provider, approve the run",
+                    "the sync did not find {unseen} of {live} records of `{}`, so the host deleted nothing; if they no \
+                     longer exist at the provider, approve the deletions with `syncline runs approve`",
                     stream.model
                 );
                 log.note(LogLevel::Error, &message);

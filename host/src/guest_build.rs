@@ -59,7 +59,7 @@ pub enum BuildError {
     )]
     NoLibrary { project: PathBuf },
     #[error(
-        "could not convert `{}` to a component: a guest can only import and export the interfaces of the SDK",
+        "could not convert `{}` to a component; functions can import only the interfaces of the SDK",
         module.display()
     )]
     NotAComponent {

@@ -76,11 +76,11 @@ pub enum PrivatePostgresError {
     Initdb { output: String },
     #[error("Postgres exited during startup ({status}); the end of `{}`:\n{log_tail}", .log.display())]
     EndedAtStart { status: String, log: PathBuf, log_tail: String },
-    #[error("Postgres did not accept connections in time; the end of `{}`:\n{log_tail}", .log.display())]
+    #[error("Postgres did not accept connections in time; start the host again, or correct the cause. The end of `{}`:\n{log_tail}", .log.display())]
     NoAnswer { log: PathBuf, log_tail: String },
-    #[error("Postgres refused a connection with the password in `{}`", .password_file.display())]
+    #[error("Postgres refused a connection with the password in `{}`; restore this file, or set DATABASE_URL", .password_file.display())]
     Refused { password_file: PathBuf, source: sqlx::Error },
-    #[error("Postgres (process {pid}) does not stop; stop this process yourself")]
+    #[error("Postgres (process {pid}) did not stop; run `kill {pid}`")]
     DoesNotStop { pid: i32 },
     #[error("could not {action} `{}`", .path.display())]
     Io { action: &'static str, path: PathBuf, source: io::Error },

@@ -32,7 +32,7 @@ async fn invalid_records_are_rejected_with_the_reason() {
         ("[{\"id\":null}]", "at /id: expected string"),
         ("[{\"id\":{}}]", "at /id: expected string"),
         (&long, "at /id: has 300 bytes, expected at most 255"),
-        ("[{\"id\":\"a\\u0000b\"}]", "at /id: contains a NUL character"),
+        ("[{\"id\":\"a\\u0000b\"}]", "at /id: must not contain a NUL character"),
         ("[{\"id\":\"a\",\"name\":7}]", "at /name: expected string or null, got integer"),
         ("[{\"id\":\"a\",\"count\":\"7\"}]", "at /count: expected integer or null, got string"),
         ("[{\"id\":\"a\",\"count\":1.5}]", "at /count: expected integer or null, got number"),

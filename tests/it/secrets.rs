@@ -221,7 +221,7 @@ async fn a_host_with_another_encryption_key_refuses_to_start() {
     let options = HostOptions::new().database(&db).variable("SYNCLINE_ENCRYPTION_KEY", &other);
     let (status, log) = options.spawn_and_wait().await;
     assert!(!status.success());
-    assert!(log.contains("differs from the key with this id that this database was encrypted with"), "{log}");
+    assert!(log.contains("is not the key that this database was encrypted with"), "{log}");
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ pub fn get<T: DeserializeOwned>() -> Result<Option<T>> {
     let checkpoint = serde_json::from_str(&json).map_err(|error| {
         Error::new(
             "invalid-checkpoint",
-            format!("could not deserialize the checkpoint; reset the sync if its type has changed: {error}"),
+            format!("could not deserialize the checkpoint: {error}; if its type has changed, reset the sync"),
         )
     })?;
     Ok(Some(checkpoint))

@@ -83,7 +83,7 @@ pub fn call_with<I: DeserializeOwned, T: Serialize + 'static, E: Into<Error>>(
 ) -> Result<Option<String>> {
     let input = serde_json::from_str(input.as_deref().unwrap_or("null")).map_err(|error| match &input {
         Some(_) => Error::invalid_input(format!("could not deserialize the input: {error}")),
-        None => Error::invalid_input("the function requires an input, and none was sent"),
+        None => Error::invalid_input("the function requires an input, but the request has no input"),
     })?;
     output(function(input).map_err(Into::into)?)
 }

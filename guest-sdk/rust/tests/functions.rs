@@ -122,7 +122,7 @@ fn an_invalid_input_is_distinguished_from_a_missing_one() {
     assert!(message.contains("expected a string"), "{message}");
     let (code, message, _) = call("action", "say-hello", None).unwrap_err();
     assert_eq!(code, "invalid-input");
-    assert!(message.contains("none was sent"), "{message}");
+    assert!(message.contains("the request has no input"), "{message}");
     let (code, _, _) = call("action", "parse-number", None).unwrap_err();
     assert_eq!(code, "failed", "an optional input can be missing");
 }

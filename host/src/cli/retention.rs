@@ -31,5 +31,5 @@ impl RetentionArgs {
 }
 
 fn duration(text: &str) -> Result<Duration, &'static str> {
-    period(text).ok_or("must be a duration such as `30s` or `5m`")
+    period(text).ok_or("it must be a duration such as `30s` or `5m`")
 }

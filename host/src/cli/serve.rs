@@ -383,5 +383,5 @@ fn parse_metadata_key(text: &str) -> Result<String, String> {
 
 fn parse_share(text: &str) -> Result<f64, String> {
     let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
-    share.ok_or_else(|| format!("`{text}` is not a number from 0 to 1"))
+    share.ok_or_else(|| "it must be a number from 0 to 1".to_owned())
 }

@@ -32,7 +32,7 @@ const API_PLACEHOLDER: &str = "{{api}}";
 pub struct FrameAncestors(String);
 
 #[derive(Debug, thiserror::Error)]
-#[error("must be `*`, `'none'`, or addresses such as https://app.example.com, separated by spaces")]
+#[error("it must be `*`, `'none'`, or addresses such as https://app.example.com, separated by spaces")]
 pub struct InvalidFrameAncestors;
 
 impl FromStr for FrameAncestors {

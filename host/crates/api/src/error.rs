@@ -121,7 +121,7 @@ pub enum ApiError {
     Typed(#[from] TypedConnectionError),
     #[error(transparent)]
     Lookup(#[from] LookupError),
-    #[error("provider `{0}` does not exist; `GET /providers` lists all providers")]
+    #[error("there is no provider `{0}` in the catalogue; `GET /providers` lists all providers")]
     UnknownProvider(String),
     #[error(transparent)]
     Sync(#[from] SyncError),

@@ -228,14 +228,14 @@ pub(super) async fn get_function(
 /// `GET …/functions/{name}/code`: not supported, because a component does not contain its source code.
 pub(super) async fn get_function_code(_: EnvironmentAuth<rights::FunctionsRead>) -> Result<(), ApiError> {
     Err(ApiError::NotOffered(
-        "the source code of functions is not stored here; see the project from which they were deployed",
+        "the source code of functions is not stored here; see the project from which the bundle was built",
     ))
 }
 
 /// `DELETE …/functions/{name}`: not supported, because only deployments add and remove functions.
 pub(super) async fn delete_function(_: EnvironmentAuth<rights::Deploy>) -> Result<(), ApiError> {
     Err(ApiError::NotOffered(
-        "functions cannot be deleted one by one; deploy the project without this function",
+        "functions cannot be deleted one by one; deploy the bundle without this function",
     ))
 }
 

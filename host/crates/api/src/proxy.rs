@@ -122,7 +122,7 @@ fn forwarded(request: Request) -> Result<ForwardedRequest, ApiError> {
     let headers = &parts.headers;
     let log_id = headers.get("nango-activity-log-id");
     if log_id.is_some_and(|id| id.len() > MAX_LOG_ID_BYTES) {
-        return Err(refuse("nango-activity-log-id", "must have at most 255 bytes"));
+        return Err(refuse("nango-activity-log-id", "must be at most 255 bytes long"));
     }
     for name in ["nango-is-sync", "nango-is-dry-run"] {
         flag_header(headers, name)?;

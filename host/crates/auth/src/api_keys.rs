@@ -26,7 +26,7 @@ pub struct CreatedApiKey {
 /// Why a key was not created or revoked.
 #[derive(Debug, thiserror::Error)]
 pub enum ApiKeyError {
-    #[error("the environment has no valid key with the id {0}")]
+    #[error("there is no valid secret key `{0}` in this environment")]
     Unknown(Uuid),
     #[error("a valid key with the name `{0}` exists; choose another `display_name`")]
     Duplicate(String),

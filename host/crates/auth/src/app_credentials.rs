@@ -66,7 +66,7 @@ pub enum AppCredentialsError {
     OtherMode { expected: AuthMode },
     #[error("must be a text of 1 to {max_bytes} bytes")]
     Text { name: &'static str, max_bytes: usize },
-    #[error("is the mask that answers contain instead of the secret; send the secret itself")]
+    #[error("is the mask that responses contain instead of the secret; send the secret itself")]
     Mask { name: &'static str },
     #[error(
         "must be a list of scopes, separated by commas without spaces; a scope consists of letters, digits and \

@@ -28,8 +28,8 @@ const CLOSE_BATCH_SIZE: usize = 200;
 #[derive(Debug, thiserror::Error)]
 pub enum EnvironmentError {
     #[error(
-        "the encryption key `{id}` differs from the key with this id that this database was encrypted with; use the \
-         previous SYNCLINE_ENCRYPTION_KEY, or give a new key another id"
+        "the encryption key `{id}` is not the key that this database was encrypted with; use the previous \
+         SYNCLINE_ENCRYPTION_KEY, or give the new key another id"
     )]
     OtherMasterKey { id: String },
     #[error("the data key of environment `{environment}` cannot be decrypted")]
@@ -42,7 +42,7 @@ pub enum EnvironmentError {
     SigningKey { environment: EnvironmentName, source: CryptoError },
     #[error("a record key of environment `{environment}` cannot be decrypted")]
     RecordKey { environment: EnvironmentName, source: CryptoError },
-    #[error("there is no environment with the id {0}")]
+    #[error("there is no environment `{0}`")]
     NotFound(Uuid),
     #[error("an environment with the name `{0}` exists; choose another name")]
     Duplicate(EnvironmentName),

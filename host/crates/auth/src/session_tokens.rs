@@ -10,7 +10,7 @@ const PREFIX: &str = "nango_connect_session_";
 const DIGITS: usize = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a session token must be `{PREFIX}` followed by {DIGITS} characters 0-9 or a-f")]
+#[error("a connect session token must be `{PREFIX}` followed by {DIGITS} characters 0-9 or a-f")]
 pub struct InvalidSessionToken;
 
 /// The plain token of a session.

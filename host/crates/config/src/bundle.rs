@@ -62,7 +62,7 @@ pub enum BundleError {
     TooManyEntries,
     #[error("`{name}` in the bundle is not a regular file with a relative path")]
     OddEntry { name: String },
-    #[error("`{name}` does not belong in a bundle")]
+    #[error("`{name}` does not belong in a bundle; create the bundle with `syncline build`")]
     UnknownEntry { name: String },
     #[error("`{name}` is in the bundle twice")]
     EntryTwice { name: String },
@@ -331,11 +331,11 @@ mod tests {
         );
         assert_eq!(
             refusal(&tar_with(&[("extra.txt", EntryType::Regular)])),
-            "`extra.txt` does not belong in a bundle"
+            "`extra.txt` does not belong in a bundle; create the bundle with `syncline build`"
         );
         assert_eq!(
             refusal(&tar_with(&[("components/aa.wasm", EntryType::Regular)])),
-            "`components/aa.wasm` does not belong in a bundle"
+            "`components/aa.wasm` does not belong in a bundle; create the bundle with `syncline build`"
         );
         for (name, kind) in [
             ("schemas/x.json", EntryType::Symlink),

@@ -309,7 +309,7 @@ fn http_url(given: &Text<'_>, found: &mut Diagnostics) -> Option<String> {
         return None;
     }
     if url.is_none() {
-        let message = format!("`{}` is not an http or https address", given.text);
+        let message = format!("`{}` is not an http or https URL", given.text);
         found.add(
             given.span.clone(),
             message,

@@ -562,7 +562,7 @@ event = "connected"
             assert_eq!(base_url(url), [format!("5:12: `base_url` has {part}; {help}")]);
         }
         let expected =
-            "5:12: `ftp://x` is not an http or https address; use one such as \"https://api.example.com\"";
+            "5:12: `ftp://x` is not an http or https URL; use one such as \"https://api.example.com\"";
         assert_eq!(base_url("ftp://x"), [expected]);
     }
 
@@ -637,7 +637,7 @@ event = "connected"
     #[test]
     fn a_model_that_no_value_can_match_is_a_mistake() {
         let loops = "[models.Aa]\nb = \"Bb\"\n[models.Bb]\na = { inner = \"Aa\" }\n[models.Cc]\nc = \"Cc[]\"\nd = \"Cc?\"\n";
-        let help = "make a field on the way optional (`?`) or a list (`[]`)";
+        let help = "make a field of the cycle optional (`?`) or a list (`[]`)";
         assert_eq!(
             mistakes(loops),
             [

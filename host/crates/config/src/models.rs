@@ -208,7 +208,7 @@ fn check_ends(read: &ReadModels, found: &mut Diagnostics) {
     }
     for (name, span) in read.places.iter().filter(|(name, _)| open.get(name).is_some_and(|count| *count > 0))
     {
-        let help = "make a field on the way optional (`?`) or a list (`[]`)";
+        let help = "make a field of the cycle optional (`?`) or a list (`[]`)";
         let message = format!("model `{name}` always contains itself, so no value can match it");
         found.add(span.clone(), message, Some(help.to_owned()));
     }

@@ -36,7 +36,7 @@ pub enum EgressError {
     Network { host: String, cause: String },
     #[error("the answer of `{host}` is longer than {limit_bytes} bytes")]
     ResponseTooLarge { host: String, limit_bytes: usize },
-    #[error("`{host}` is rate limiting this connection; its next request is allowed in {} s", retry_after.as_secs_f64().ceil())]
+    #[error("`{host}` is rate limiting this connection; the next request is possible in {} s", retry_after.as_secs_f64().ceil())]
     RateLimited { host: String, retry_after: Duration },
     #[error(transparent)]
     CredentialsUnavailable(#[from] CredentialsUnavailable),

@@ -90,7 +90,9 @@ impl LiveCredentials {
 pub enum RefreshError {
     #[error("the connection was deleted")]
     Gone,
-    #[error("the provider `{0}` is not in this host's catalogue")]
+    #[error(
+        "the provider `{0}` is not in this host's catalogue; add its file to SYNCLINE_PROVIDERS_DIR on every host"
+    )]
     UnknownProvider(ProviderSlug),
     #[error("the credentials could not be refreshed: {0}")]
     Failed(#[from] FlowError),

@@ -61,9 +61,7 @@ pub enum DeadLetterError {
     UnknownModel(ModelName),
     #[error("the record still does not match model `{model}`: {invalid}")]
     Refused { model: ModelName, invalid: Invalid },
-    #[error(
-        "the record has been saved or deleted since it was set aside; drop the letter, or let the sync save it"
-    )]
+    #[error("the record was saved or deleted after it was set aside; drop the dead letter")]
     Superseded,
     #[error("{0}")]
     Limit(Limit),

@@ -59,7 +59,7 @@ pub enum IntegrationError {
     MissingCredentials { provider: ProviderSlug, mode: AuthMode },
     #[error(transparent)]
     InvalidCredentials(AppCredentialsError),
-    #[error("would have {count} members; the maximum is {MAX_SETTINGS}")]
+    #[error("must have at most {MAX_SETTINGS} members (got {count})")]
     TooManySettings { name: &'static str, count: usize },
     #[error("the credentials of the integration's app cannot be decrypted")]
     Credentials(#[source] AppCredentialsError),

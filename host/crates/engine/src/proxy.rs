@@ -34,7 +34,9 @@ pub enum ProxyError {
     Egress(#[from] EgressError),
     #[error("the connection was deleted")]
     Gone,
-    #[error("the provider `{0}` is not in this host's catalogue")]
+    #[error(
+        "the provider `{0}` is not in this host's catalogue; add its file to SYNCLINE_PROVIDERS_DIR on every host"
+    )]
     UnknownProvider(ProviderSlug),
     #[error("the connection could not be read")]
     Store(#[from] sqlx::Error),

@@ -39,7 +39,7 @@ pub enum Age {
 
 /// Why a text is not an age. The message shows valid ages.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("must be a duration such as `12h` or `30d`, or `never`")]
+#[error("it must be a duration such as `12h` or `30d`, or `never`")]
 pub struct InvalidAge;
 
 impl FromStr for Age {

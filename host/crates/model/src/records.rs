@@ -188,7 +188,7 @@ fn id<'t>(text: &'t str, record: &Record<'_>) -> Result<Cow<'t, str>, Problem> {
         return Err(problem(format!("has {} bytes, expected at most {MAX_ID_BYTES}", id.len())));
     }
     if id.contains('\0') {
-        return Err(problem("contains a NUL character, which is not allowed in ids".to_owned()));
+        return Err(problem("must not contain a NUL character".to_owned()));
     }
     Ok(id)
 }
@@ -282,7 +282,7 @@ mod tests {
             "at /id: is missing, expected string or integer",
             "at /id: is empty, expected 1 to 255 bytes",
             "at /id: has 300 bytes, expected at most 255",
-            "at /id: contains a NUL character, which is not allowed in ids",
+            "at /id: must not contain a NUL character",
             "at /id: expected string or integer, got null",
             "at /id: expected string or integer, got number with a fraction or an exponent",
             "at /id: expected string or integer, got object",

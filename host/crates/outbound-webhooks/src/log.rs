@@ -44,8 +44,7 @@ pub enum DeliveryError {
     #[error("the webhook is being sent; check its state again in a few seconds")]
     InFlight,
     #[error(
-        "no URL is available for this delivery: none is configured, or the configured URL has answered 410 \
-         Gone; set a webhook URL"
+        "this delivery has no URL: no webhook URL is set, or the URL answered 410 Gone; set a webhook URL"
     )]
     NoUrl,
     #[error(transparent)]

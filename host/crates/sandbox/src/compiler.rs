@@ -36,7 +36,11 @@ const MAC_BYTES: usize = blake3::OUT_LEN;
 pub enum CompileError {
     #[error("the component could not be compiled: {0}")]
     Refused(String),
-    #[error("compiling the component took more than {} s or {} GB", COMPILE_CPU.as_secs(), COMPILE_MEMORY_BYTES >> 30)]
+    #[error(
+        "compiling the component needs more than {} s of CPU time or {} GB of memory; make the component smaller",
+        COMPILE_CPU.as_secs(),
+        COMPILE_MEMORY_BYTES >> 30
+    )]
     OverLimit,
     #[error("could not start the compiler")]
     Start(#[source] std::io::Error),

@@ -51,9 +51,9 @@ pub enum InvalidComponent {
     UnknownImport(String),
     #[error(transparent)]
     Compile(#[from] CompileError),
-    #[error("its `describe` failed: {0}")]
+    #[error("its export `describe`, which lists its functions, failed: {0}")]
     DescribeFailed(FunctionError),
-    #[error("its `describe` returned an invalid description: {0}")]
+    #[error("its export `describe` returned an invalid list of functions: {0}")]
     BadDescription(#[source] serde_json::Error),
 }
 

@@ -16,7 +16,7 @@ pub enum Interrupt {
     Limit(Limit),
     /// The provider asked for a longer pause than the run can wait.
     #[error(
-        "the provider is rate limiting this connection; its next request is allowed in {} s, which is longer than \
+        "the provider is rate limiting this connection; the next request is possible in {} s, which is longer than \
          the run can wait",
         retry_after.as_secs_f64().ceil()
     )]

@@ -107,7 +107,8 @@ pub enum OpenError {
     )]
     RecordsHere,
     #[error(
-        "the database at SYNCLINE_RECORDS_DATABASE_URL is not the records database of the database at DATABASE_URL"
+        "the database at SYNCLINE_RECORDS_DATABASE_URL is not the records database of the database at DATABASE_URL; \
+         correct one of the two URLs"
     )]
     OtherRecords,
     #[error(

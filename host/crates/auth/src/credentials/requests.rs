@@ -77,9 +77,7 @@ fn signing_keys(
             token_secret: token_secret.clone(),
         }),
         _ => Err(CredentialsUnavailable {
-            reason:
-                "the integration has no consumer key and secret to sign requests with: set its credentials"
-                    .to_owned(),
+            reason: "the integration has no consumer key and secret; set its `credentials`".to_owned(),
         }),
     }
 }

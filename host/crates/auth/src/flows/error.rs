@@ -28,7 +28,7 @@ pub enum FlowError {
     #[error("the integration has no app credentials: set its `credentials`")]
     NoClient,
     #[error(
-        "these credentials cannot be refreshed: they contain no refresh token or other means to obtain new ones"
+        "these credentials cannot be refreshed, because they contain no refresh token; the end user must reconnect"
     )]
     NothingToRenewWith,
     #[error("the credentials have no `{0}`")]

@@ -16,7 +16,9 @@ use syncline_types::ids::{IntegrationKey, ProviderSlug};
 pub enum AuthorizationError {
     #[error("there is no integration `{0}` in this environment")]
     UnknownIntegration(IntegrationKey),
-    #[error("the provider `{0}` is not in this host's catalogue")]
+    #[error(
+        "the provider `{0}` is not in this host's catalogue; add its file to SYNCLINE_PROVIDERS_DIR on every host"
+    )]
     UnknownProvider(ProviderSlug),
     #[error("integration `{integration}` uses auth mode {mode}, which has no authorization page")]
     OtherMode { integration: IntegrationKey, mode: AuthMode },
@@ -24,7 +26,7 @@ pub enum AuthorizationError {
     NoApp(IntegrationKey),
     #[error(transparent)]
     Config(#[from] UnusableConfig),
-    #[error("the answer to `{0}` contains a NUL character")]
+    #[error("the answer to `{0}` must not contain a NUL character")]
     Nul(String),
     #[error("the address has no `state`: open this page only through a provider's redirect")]
     NoState,
@@ -48,7 +50,9 @@ pub enum AuthorizationError {
         "the installation was requested, but its owner has not approved it yet; connect again after the approval"
     )]
     InstallationRequested,
-    #[error("the account that gave consent has no access to the chosen installation")]
+    #[error(
+        "the account that gave consent has no access to the chosen installation; use an account that has access"
+    )]
     OthersInstallation,
     #[error(transparent)]
     Flow(FlowError),
@@ -61,7 +65,10 @@ pub enum AuthorizationError {
     Refused(String),
     #[error("the connection to reconnect no longer exists; connect the account as a new connection")]
     TargetGone,
-    #[error("another request replaced or deleted the connection while a function was validating it")]
+    #[error(
+        "another request replaced or deleted the connection while a function was validating it; connect again if \
+         necessary"
+    )]
     Overtaken,
     #[error("an internal error occurred; try again")]
     Internal(#[source] anyhow::Error),

@@ -74,7 +74,10 @@ pub enum ConnectError {
     #[error("{0}")]
     Refused(String),
     /// The latest request determines the state of the connection.
-    #[error("another request replaced or deleted the connection while a function was validating it")]
+    #[error(
+        "another request replaced or deleted the connection while a function was validating it; connect again if \
+         necessary"
+    )]
     Overtaken,
     #[error("the connection could not be validated")]
     Validation(#[source] anyhow::Error),

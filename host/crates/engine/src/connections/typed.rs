@@ -61,13 +61,11 @@ pub enum TypedConnectionError {
     Refused { provider: String, reason: FlowError },
     #[error("these credentials cannot be sent to {provider}: {reason}")]
     Unsendable { provider: String, reason: String },
-    #[error("could not check with {provider} whether these credentials belong to that account; try again")]
+    #[error("{provider} could not confirm that these credentials belong to the account; try again")]
     Unconfirmed { provider: String },
     #[error("{provider} did not return a token: {reason}")]
     NoToken { provider: String, reason: FlowError },
-    #[error(
-        "the integration has no consumer key and secret to sign requests with, and the request contains none"
-    )]
+    #[error("the integration has no consumer key and secret; set its `credentials`, or send your own")]
     NoClient,
     #[error(transparent)]
     Connect(#[from] ConnectError),

@@ -49,7 +49,7 @@ pub enum InboundWebhookError {
     #[error("there is no inbound webhook `{0}` in this environment")]
     Unknown(String),
     #[error(
-        "the webhook cannot be replayed: it is still being processed (try again later), or it is a handshake"
+        "the webhook cannot be replayed: it is still being processed, or it is a handshake; try again later"
     )]
     InFlight,
     #[error(transparent)]

@@ -214,7 +214,7 @@ impl Capabilities for FunctionCapabilities {
             }
             _ => {
                 let message = format!(
-                    "metadata must be a JSON object of at most {MAX_METADATA_BYTES} bytes, without NUL characters"
+                    "metadata must be a JSON object of at most {MAX_METADATA_BYTES} bytes and must not contain a NUL character"
                 );
                 return Err(Failure::new(FailureCode::InvalidMetadata, message).into());
             }

@@ -116,10 +116,8 @@ async fn execute(
                 error = format!("{error:#}"),
                 "an internal error interrupted a run",
             );
-            live.log.note(
-                LogLevel::Error,
-                "an internal error of the host interrupted the run; the sync will be retried",
-            );
+            live.log
+                .note(LogLevel::Error, "an internal error occurred in the host; the sync will be retried");
             let error = FunctionError::from(Interrupt::Host(error));
             let checkpoints = Checkpoints::default();
             Ended::Failed {

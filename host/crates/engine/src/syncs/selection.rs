@@ -36,7 +36,7 @@ pub enum SyncError {
     NoSyncs(IntegrationKey),
     #[error("the sync already has this variant; choose another name")]
     VariantExists,
-    #[error("the sync already has {most} variants, which is the maximum")]
+    #[error("the sync already has the maximum of {most} variants; delete one first")]
     TooManyVariants { most: i64 },
     #[error("the deployed functions could not be read")]
     Functions(#[source] anyhow::Error),

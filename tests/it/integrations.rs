@@ -318,7 +318,7 @@ async fn an_update_changes_only_the_given_fields() {
         (400, "invalid_body".to_owned()),
         "the new and the existing members exceed the limit together"
     );
-    assert!(refused.message().contains("101 members"), "{}", refused.message());
+    assert!(refused.message().contains("got 101"), "{}", refused.message());
     let rows = format!("SELECT count(*) FROM integrations AS t WHERE t::text LIKE '%{CLIENT_SECRET}%'");
     assert_eq!(db.number(&rows).await, 0);
     let other = json!({ "credentials": { "type": "OAUTH1", "client_id": "i", "client_secret": "s" } });

@@ -208,7 +208,7 @@ async fn callback_parameters_are_verified_with_the_provider() {
         assert!(back.contains("realmId=7"), "{back}");
         let page = browser.visit(&back.replace("realmId=7", forged)).await.answer;
         expect_failure(&page, "connection_validation_failed");
-        assert_eq!(page.text().contains("could not check with"), forged == "realmId=9", "{}", page.text());
+        assert_eq!(page.text().contains("could not confirm that"), forged == "realmId=9", "{}", page.text());
     }
     assert_eq!(db.number("SELECT count(*) FROM connections").await, 0);
     browser.visit(&start(&host).await).await.answer.expect(200);

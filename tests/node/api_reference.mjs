@@ -39,6 +39,11 @@ async function check(screen, viewport, colorScheme) {
     assert.equal(red < 128, colorScheme === 'dark', `the background is ${background} in the ${colorScheme} scheme`);
     const overflow = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
     assert.ok(overflow <= 0, `the page is ${overflow} px too wide on a ${screen}`);
+    // The text gets the colours of the scheme a moment after the background.
+    await page.waitForFunction((isDark) => {
+        const paragraph = [...document.querySelectorAll('p')].find((p) => p.textContent.startsWith('Syncline connects'));
+        return paragraph && Number(getComputedStyle(paragraph).color.match(/\d+/)[0]) > 128 === isDark;
+    }, colorScheme === 'dark');
     if (screenshots) await page.screenshot({ path: join(screenshots, `api-reference-${screen}-${colorScheme}.png`) });
     assert.deepEqual(problems, [], `${screen}, ${colorScheme}`);
     await context.close();

@@ -58,7 +58,7 @@ enum WebhooksCommand {
         /// List only deliveries in this state: pending, delivered, failed or cancelled
         #[arg(long)]
         state: Option<String>,
-        /// List only deliveries of this type: auth or sync
+        /// List only deliveries of this type: auth, sync, forward or async_action
         #[arg(long = "type", value_name = "TYPE")]
         kind: Option<String>,
         /// List only deliveries about this connection

@@ -13,10 +13,7 @@ use crate::support::{
 /// A host with the integrations that the scenarios use.
 async fn stage(shop: &Shop) -> (TestDatabase, Host) {
     let db = TestDatabase::create().await;
-    let providers = tempfile::TempDir::new().expect("a temporary folder can be made");
-    let stripe = std::fs::read_to_string(repository("host/crates/providers/catalogue/stripe-api-key.toml"));
-    let stripe = stripe.expect("the catalogue has Stripe").replace("https://api.stripe.com", shop.base_url());
-    std::fs::write(providers.path().join("stripe-api-key.toml"), stripe).expect("the folder is writable");
+    let providers = shop.provider_files();
     let host = HostOptions::new()
         .database(&db)
         .allow(shop)

@@ -201,10 +201,7 @@ fn expected_parts(block: &Block) -> BTreeSet<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_shell_block_of_the_readme_the_tutorials_and_the_quick_starts_works() {
     let (db, shop) = (TestDatabase::create().await, Shop::start().await);
-    let providers = TempDir::new().expect("a temporary folder can be made");
-    let stripe = fs::read_to_string(repository("host/crates/providers/catalogue/stripe-api-key.toml"));
-    let stripe = stripe.expect("the catalogue has Stripe").replace("https://api.stripe.com", shop.base_url());
-    fs::write(providers.path().join("stripe-api-key.toml"), stripe).expect("the folder is writable");
+    let providers = shop.provider_files();
     let receiver_port = free_port();
     let host = HostOptions::new()
         .database(&db)

@@ -50,6 +50,17 @@ impl Shop {
         self.api.base_url()
     }
 
+    /// A folder for `SYNCLINE_PROVIDERS_DIR`, whose file of `stripe-api-key` has the shop's address.
+    pub fn provider_files(&self) -> TempDir {
+        let folder = TempDir::new().expect("a temporary folder can be made");
+        let stripe =
+            std::fs::read_to_string(repository("host/crates/providers/catalogue/stripe-api-key.toml"));
+        let stripe =
+            stripe.expect("the catalogue has Stripe").replace("https://api.stripe.com", self.base_url());
+        std::fs::write(folder.path().join("stripe-api-key.toml"), stripe).expect("the folder is writable");
+        folder
+    }
+
     /// The shop's access log.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()

@@ -7,6 +7,7 @@
 mod output;
 
 mod address;
+mod admin;
 mod build;
 mod check;
 mod client;
@@ -53,6 +54,8 @@ enum Command {
     Build(build::BuildArgs),
     /// Show what a bundle would change on a host, and deploy it
     Deploy(deploy::DeployArgs),
+    /// Create accounts of the dashboard
+    Admin(admin::AdminArgs),
     /// Manage environments, their settings and variables
     Env(env::EnvArgs),
     /// Manage secret keys and encryption keys
@@ -103,6 +106,7 @@ pub fn main() -> ExitCode {
         Command::Build(args) => runtime.block_on(build::run(args)),
         Command::Deploy(args) => runtime.block_on(deploy::run(args)),
         Command::Env(args) => runtime.block_on(env::run(args)),
+        Command::Admin(args) => runtime.block_on(admin::run(args)),
         Command::Keys(args) => runtime.block_on(keys::run(args)),
         Command::Runs(args) => runtime.block_on(runs::run(args)),
         Command::DeadLetters(args) => runtime.block_on(dead_letters::run(args)),

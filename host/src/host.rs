@@ -8,7 +8,8 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use syncline_api::{App, Services};
-use syncline_auth::{ApiKeys, Authenticator, Environments};
+use syncline_auth::{Accounts, ApiKeys, Authenticator, Environments};
+use syncline_dashboard::Dashboard;
 use syncline_egress::EgressGateway;
 use syncline_engine::{
     Actions, AuthorizationParts, Authorizations, ConnectSessions, ConnectionCache, ConnectionParts,
@@ -73,6 +74,7 @@ pub(crate) struct Foundation {
 /// A running host.
 pub(crate) struct Host {
     pub(crate) app: App,
+    pub(crate) dashboard: Dashboard,
     supervisor: Arc<Supervisor>,
     stopping: CancellationToken,
     host_registration: Arc<HostRegistration>,
@@ -309,40 +311,71 @@ impl Host {
         tasks.work("jobs", &jobs, Jobs::work);
         tasks.work("job-cleanup", &jobs, Jobs::sweep);
 
-        let dead_letters = DeadLetters::new(
+        let accounts = Accounts::new(store.clone());
+        let api_keys = Arc::new(ApiKeys::new(store.clone(), Arc::clone(&events)));
+        let dead_letters = Arc::new(DeadLetters::new(
             store.clone(),
             Arc::clone(&environments),
             Arc::clone(&functions),
             Arc::clone(&connection_cache),
             Arc::clone(&record_changes),
             settings.records,
-        );
-        let deliveries = DeliveryLog::new(store.clone(), Arc::clone(&events), Arc::clone(&connection_cache));
+        ));
+        let deliveries =
+            Arc::new(DeliveryLog::new(store.clone(), Arc::clone(&events), Arc::clone(&connection_cache)));
+        let health = Arc::new(Health::new(store.clone()));
         let inbound_webhook_log =
-            InboundWebhookLog::new(store.clone(), Arc::clone(&events), Arc::clone(&connection_cache));
-        let integrations = Integrations::new(
+            Arc::new(InboundWebhookLog::new(store.clone(), Arc::clone(&events), Arc::clone(&connection_cache)));
+        let integrations = Arc::new(Integrations::new(
             store.clone(),
             Arc::clone(&catalogue),
             Arc::clone(&connections),
             Arc::clone(&connection_cache),
             Arc::clone(&inbound_webhooks),
-        );
+        ));
+        let runs = Arc::new(Runs::new(store.clone(), Arc::clone(&connection_cache)));
+        tasks.work("account-sessions", &accounts, Accounts::sweep);
+
+        let dashboard = Dashboard::new(syncline_dashboard::Services {
+            accounts,
+            actions: Arc::clone(&actions),
+            api_keys: Arc::clone(&api_keys),
+            catalogue: Arc::clone(&catalogue),
+            connect_sessions: Arc::clone(&connect_sessions),
+            connection_cache: Arc::clone(&connection_cache),
+            connections: Arc::clone(&connections),
+            dead_letters: Arc::clone(&dead_letters),
+            deliveries: Arc::clone(&deliveries),
+            deployments: Arc::clone(&deployments),
+            environments: Arc::clone(&environments),
+            functions: Arc::clone(&functions),
+            health: Arc::clone(&health),
+            inbound_webhook_log: Arc::clone(&inbound_webhook_log),
+            integrations: Arc::clone(&integrations),
+            records: Arc::clone(&records),
+            runs: Arc::clone(&runs),
+            syncs: Arc::clone(&syncs),
+            variables: Arc::clone(&variables),
+            stopping: stopping.clone(),
+            public_url: Arc::clone(&settings.public_url),
+            connect_url: Arc::clone(&settings.connect_url),
+        });
         let app = App::new(Services {
             actions,
-            api_keys: ApiKeys::new(store.clone(), Arc::clone(&events)),
+            api_keys,
             authenticator,
             authorizations,
             catalogue,
             clock,
             connect_sessions,
-            connection_cache: Arc::clone(&connection_cache),
+            connection_cache,
             connections,
             dead_letters,
             deliveries,
             deployments,
             environments,
             functions,
-            health: Health::new(store.clone()),
+            health,
             inbound_webhook_log,
             inbound_webhooks,
             integrations,
@@ -350,7 +383,7 @@ impl Host {
             proxy,
             record_changes,
             records,
-            runs: Runs::new(store.clone(), Arc::clone(&connection_cache)),
+            runs,
             supervisor: Arc::clone(&supervisor),
             syncs,
             typed_connections,
@@ -361,7 +394,7 @@ impl Host {
             record_metadata_key,
         });
         let grace = settings.grace;
-        Ok(Some(Self { app, supervisor, stopping, host_registration, credentials, store, grace }))
+        Ok(Some(Self { app, dashboard, supervisor, stopping, host_registration, credentials, store, grace }))
     }
 
     /// Stops accepting work, which `GET /ready` reports.

@@ -22,8 +22,8 @@ use super::webhooks::{InboundWebhookArgs, SenderArgs};
 use super::{Cli, Done, variables};
 use crate::host::{Foundation, Host, HostSettings};
 use syncline_api::connect_ui::{self, ApiAddress, FrameAncestors};
-use syncline_api::{self as api, App, server};
-use syncline_auth::{ApiKey, Environments};
+use syncline_api::{self as api, server};
+use syncline_auth::{Accounts, ApiKey, Environments};
 use syncline_config::{DeletionHold, MINIMUM_INTERVAL};
 use syncline_egress::{EgressGateway, EgressSettings, HostPort};
 use syncline_engine::{
@@ -200,6 +200,10 @@ async fn serve(args: &ServeArgs, began: Instant, stop: &CancellationToken) -> an
             println!("Secret key of environment `dev`, shown only once: {}", generated.expose());
         }
         let addresses = Addresses::of(args, listener.local_addr()?);
+        if let Some(link) = Accounts::new(store.clone()).first_account_link().await? {
+            let url = syncline_dashboard::link_url(&addresses.public_url, &link);
+            println!("Create the first account of the dashboard with this link, which works once: {url}");
+        }
         let foundation = Foundation {
             clock,
             store,
@@ -212,7 +216,7 @@ async fn serve(args: &ServeArgs, began: Instant, stop: &CancellationToken) -> an
         let Some(host) = Host::start(foundation, settings(args, &addresses), stop).await? else {
             return Ok(());
         };
-        let routes = routes(args, listener, metrics_listener, &host.app)?;
+        let routes = routes(args, listener, metrics_listener, &host)?;
         let ready_after = began.elapsed().as_millis() as u64;
         tracing::info!(start.ms = ready_after, "Syncline is ready at {}", addresses.public_url);
         serve_until_stopped(args, routes, host, &mut database, stop).await
@@ -244,13 +248,15 @@ fn routes(
     args: &ServeArgs,
     listener: TcpListener,
     metrics_listener: Option<TcpListener>,
-    app: &App,
+    host: &Host,
 ) -> anyhow::Result<Vec<(TcpListener, Router)>> {
+    let app = &host.app;
     let api = match args.connect_url {
         None => ApiAddress::BesideThePage,
         Some(_) => ApiAddress::At(app.public_url.parse().context("SYNCLINE_PUBLIC_URL")?),
     };
-    let pages = connect_ui::router(api, &args.connect_frame_ancestors);
+    let pages = connect_ui::router(api, &args.connect_frame_ancestors)
+        .merge(syncline_dashboard::router(host.dashboard.clone()));
     Ok(match metrics_listener {
         None => vec![(listener, api::router(app.clone(), pages.merge(api::metrics_routes())))],
         Some(metrics) => vec![

@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, HeaderValue, Response, header};
 use axum::routing::get;
 use sha2::{Digest, Sha256};
 
-use crate::static_files::answer;
+use syncline_web::static_files::answer;
 
 const PAGE: &str = include_str!("../api-reference/index.html");
 const START_SCRIPT: &str = include_str!("../api-reference/start.js");

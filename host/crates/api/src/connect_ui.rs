@@ -16,7 +16,7 @@ use axum::routing::get;
 use sha2::{Digest, Sha256};
 use url::Url;
 
-use crate::static_files::answer;
+use syncline_web::static_files::answer;
 
 /// A debug build reads the files from the source folder, so that changes need no compilation.
 #[derive(rust_embed::Embed)]

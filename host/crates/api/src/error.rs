@@ -2,8 +2,6 @@
 //!
 //! `docs/errors.md` lists the codes for clients.
 
-pub(crate) mod status;
-
 use std::time::Duration;
 
 use axum::Json;
@@ -27,6 +25,7 @@ use syncline_model::{Invalid, Problem};
 use syncline_outbound_webhooks::DeliveryError;
 use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::IntegrationKey;
+use syncline_web::status::{status, statuses};
 
 /// The body of every error response.
 #[derive(Debug, Serialize, ToSchema)]
@@ -275,7 +274,7 @@ impl ApiError {
     fn status(&self) -> StatusCode {
         match self {
             Self::Credentials { error, .. } if error.is_refused() => StatusCode::BAD_REQUEST,
-            _ => status::status(self.code()),
+            _ => status(self.code()),
         }
     }
 
@@ -400,7 +399,7 @@ fn first(errors: &[FieldError], otherwise: &str) -> String {
 }
 
 fn code_schema() -> Object {
-    let codes = ErrorCode::VARIANTS.iter().copied().filter(|code| !status::statuses(*code).is_empty());
+    let codes = ErrorCode::VARIANTS.iter().copied().filter(|code| !statuses(*code).is_empty());
     ObjectBuilder::new()
         .schema_type(Type::String)
         .description(Some("Stable code of the error, for programs."))

@@ -35,7 +35,6 @@ mod records;
 mod reference;
 mod runs;
 pub mod server;
-mod static_files;
 mod sync_variants;
 mod syncs;
 mod tags;
@@ -93,7 +92,7 @@ pub struct App(Arc<Services>);
 /// The services that handlers call, and the addresses of this host.
 pub struct Services {
     pub actions: Arc<Actions>,
-    pub api_keys: ApiKeys,
+    pub api_keys: Arc<ApiKeys>,
     pub authenticator: Arc<Authenticator>,
     pub authorizations: Arc<Authorizations>,
     pub catalogue: Arc<Catalogue>,
@@ -101,20 +100,20 @@ pub struct Services {
     pub connect_sessions: Arc<ConnectSessions>,
     pub connection_cache: Arc<ConnectionCache>,
     pub connections: Arc<Connections>,
-    pub dead_letters: DeadLetters,
-    pub deliveries: DeliveryLog,
+    pub dead_letters: Arc<DeadLetters>,
+    pub deliveries: Arc<DeliveryLog>,
     pub deployments: Arc<Deployments>,
     pub environments: Arc<Environments>,
     pub functions: Arc<Functions>,
-    pub health: Health,
-    pub inbound_webhook_log: InboundWebhookLog,
+    pub health: Arc<Health>,
+    pub inbound_webhook_log: Arc<InboundWebhookLog>,
     pub inbound_webhooks: Arc<WebhookIngest>,
-    pub integrations: Integrations,
+    pub integrations: Arc<Integrations>,
     pub observation: Observation,
     pub proxy: Arc<Proxy>,
     pub record_changes: Arc<RecordChanges>,
     pub records: Arc<Records>,
-    pub runs: Runs,
+    pub runs: Arc<Runs>,
     pub supervisor: Arc<Supervisor>,
     pub syncs: Arc<Syncs>,
     pub typed_connections: Arc<TypedConnections>,

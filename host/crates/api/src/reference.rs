@@ -8,7 +8,7 @@ use std::fmt::Write;
 use strum::VariantArray;
 use syncline_types::error_code::ErrorCode;
 
-use crate::error::status::statuses;
+use syncline_web::status::statuses;
 
 /// The codes of error responses, as a Markdown table.
 fn request_codes() -> String {

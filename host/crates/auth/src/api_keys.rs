@@ -12,6 +12,7 @@ pub use self::secret_key::{ApiKey, InvalidSecretKey, check_key_name};
 use super::Scopes;
 use syncline_store::Store;
 use syncline_store::events::{Event, Events};
+pub use syncline_store::keys::KeyListing;
 use syncline_store::keys::{self, NewKey};
 use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::EnvironmentPk;
@@ -74,6 +75,11 @@ impl ApiKeys {
         let created = keys::create(&mut *self.store.connect().await?, &new).await?;
         let created = created.ok_or_else(|| ApiKeyError::Duplicate(name.to_owned()))?;
         Ok(CreatedApiKey { id: created.id, key, created_at: created.created_at })
+    }
+
+    /// Lists the valid keys of an environment, without the keys themselves.
+    pub async fn list(&self, environment: EnvironmentPk) -> Result<Vec<KeyListing>, ApiKeyError> {
+        Ok(keys::list_of_environment(&mut *self.store.connect().await?, environment).await?)
     }
 
     /// Revokes a key on all hosts.

@@ -13,6 +13,7 @@ use super::cache::Cache;
 use super::{ApiKey, Environment, EnvironmentError, Environments, InvalidSecretKey, Scope, Scopes};
 use syncline_store::events::{Event, Events};
 use syncline_store::{Store, keys};
+use syncline_types::accounts::Role;
 use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::KeyPk;
 
@@ -26,6 +27,8 @@ pub enum AuthError {
     Unknown,
     #[error("the secret key lacks the scope `{}`", .0.as_str())]
     MissingScope(Scope),
+    #[error("the role `{1}` lacks the scope `{}`; ask an administrator for another role", .0.as_str())]
+    RoleLacksScope(Scope, Role),
     #[error("could not read the secret key from the database")]
     Store(#[from] sqlx::Error),
     #[error("could not load the secret key's environment")]
@@ -38,7 +41,7 @@ impl AuthError {
         match self {
             Self::Malformed(_) => ErrorCode::InvalidSecretKeyFormat,
             Self::Unknown => ErrorCode::UnknownAccount,
-            Self::MissingScope(_) => ErrorCode::Forbidden,
+            Self::MissingScope(_) | Self::RoleLacksScope(..) => ErrorCode::Forbidden,
             Self::Store(_) | Self::Environment(_) => ErrorCode::InternalServerError,
         }
     }

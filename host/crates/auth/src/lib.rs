@@ -1,6 +1,7 @@
 //! Authentication and credentials: environments, their secret keys with scopes, and the credentials of integrations'
 //! apps and of connections.
 
+mod accounts;
 mod api_keys;
 mod app_credentials;
 mod authenticator;
@@ -17,7 +18,13 @@ mod session_tokens;
 mod signing_keys;
 mod webhook_signatures;
 
-pub use api_keys::{ApiKey, ApiKeyError, ApiKeys, CreatedApiKey, InvalidSecretKey, check_key_name};
+pub use accounts::passwords::{Password, WeakPassword};
+pub use accounts::sign_in::SignInError;
+pub use accounts::{
+    Account, AccountError, AccountLink, AccountSession, Accounts, Email, InvalidEmail, LinkPurpose, NewSession, SessionOrigin,
+    SignedIn,
+};
+pub use api_keys::{ApiKey, ApiKeyError, ApiKeys, CreatedApiKey, InvalidSecretKey, KeyListing, check_key_name};
 pub use app_credentials::{AppCredentials, AppCredentialsError, InstallableApp, OAuthApp};
 pub use authenticator::{AuthError, Authenticator, Client};
 pub use cache::Cache;
@@ -36,4 +43,5 @@ pub use webhook_signatures::{
     Answered, IncomingWebhook, Refusal, Verified, WebhookSecrets, answer_handshake, verify_webhook,
 };
 
+pub use syncline_types::accounts::Role;
 pub use syncline_types::environment_settings::{EnvironmentSettings, SettingsChange};

@@ -76,6 +76,8 @@ scopes! {
     EnvironmentsDelete => "account:environments:delete",
     ApiKeysCreate => "account:environments:api_keys:create",
     ApiKeysDelete => "account:environments:api_keys:delete",
+    AccountsManage => "account:accounts:manage",
+    AuditLogRead => "account:audit_log:read",
 }
 
 /// A type that represents a scope.

@@ -162,6 +162,25 @@ pub async fn list(conn: &mut PgConnection) -> sqlx::Result<Vec<KeyListing>> {
     .await
 }
 
+/// Lists the valid keys of an environment, in the order of their creation.
+pub async fn list_of_environment(
+    conn: &mut PgConnection,
+    environment: EnvironmentPk,
+) -> sqlx::Result<Vec<KeyListing>> {
+    sqlx::query_as!(
+        KeyListing,
+        r#"
+        SELECT k.id, e.name AS environment, k.name, k.prefix, k.scopes, k.created_at, k.last_used_at
+        FROM api_keys k JOIN environments e ON e.pk = k.environment_pk
+        WHERE k.environment_pk = $1 AND k.revoked_at IS NULL
+        ORDER BY k.pk
+        "#,
+        environment.0,
+    )
+    .fetch_all(conn)
+    .await
+}
+
 /// Whether the database has any valid key.
 pub async fn any_exists(conn: &mut PgConnection) -> sqlx::Result<bool> {
     let found =

@@ -7,6 +7,7 @@
 //! `closed_connections`. They refer to no other tables and are never joined with them, so they can be in a separate
 //! database.
 
+pub mod accounts;
 pub mod authorizations;
 mod begin;
 pub mod closed_connections;

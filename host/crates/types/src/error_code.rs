@@ -436,6 +436,33 @@ pub enum ErrorCode {
         message = "No action is needed: the host runs remaining work again, except for an action whose caller disconnected."
     )]
     ScriptCancelled,
+    /// The page of the dashboard needs a signed-in account. The browser has no session, or its session has ended.
+    #[strum(message = "Sign in.")]
+    SignInRequired,
+    /// The email address or the password is wrong.
+    #[strum(message = "Check both. An administrator can create a link with which you choose a new password.")]
+    SignInFailed,
+    /// Too many attempts to sign in with this address have failed.
+    #[strum(message = "Wait for the time that the message states. It doubles with each further failure.")]
+    SignInLocked,
+    /// A form of the dashboard was sent by another site, or by a page that was opened in an earlier session.
+    #[strum(message = "Reload the page and submit the form again.")]
+    CrossSiteRequest,
+    /// The link to create an account or to choose a password was used, has expired or never existed.
+    #[strum(message = "Ask an administrator for a new link, or restart a host that has no account yet.")]
+    InvalidAccountLink,
+    /// The account of the dashboard does not exist.
+    #[strum(message = "Reload the list of accounts. Another administrator may have deleted it.")]
+    UnknownDashboardAccount,
+    /// The session of the dashboard does not exist.
+    #[strum(message = "Reload the list of sessions. The session may have ended.")]
+    UnknownDashboardSession,
+    /// An account of the dashboard with this email address exists.
+    #[strum(message = "Use another address, or change the existing account.")]
+    DuplicateDashboardAccount,
+    /// The change would leave the dashboard without an administrator who can sign in.
+    #[strum(message = "Make another account an administrator first.")]
+    LastAdministrator,
 }
 
 impl ErrorCode {

@@ -168,6 +168,7 @@ impl Variant {
     }
 }
 
+row_number!(AccountPk);
 row_number!(EnvironmentPk);
 row_number!(KeyPk);
 row_number!(IntegrationPk);

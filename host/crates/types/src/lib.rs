@@ -1,5 +1,6 @@
 //! Types that every crate uses: ids and names, error codes, secrets, and the settings of an environment.
 
+pub mod accounts;
 pub mod environment_settings;
 pub mod error_code;
 pub mod failure_code;

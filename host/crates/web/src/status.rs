@@ -1,4 +1,4 @@
-//! The HTTP statuses of error codes. Only this crate knows them.
+//! The HTTP statuses of error codes.
 
 use axum::http::StatusCode;
 
@@ -55,8 +55,10 @@ pub fn statuses(code: ErrorCode) -> &'static [StatusCode] {
         | ErrorCode::DeprecatedAuthentication
         | ErrorCode::MissingWebhookSignature
         | ErrorCode::InvalidWebhookSignature
-        | ErrorCode::ExpiredWebhookSignature => &[StatusCode::UNAUTHORIZED],
-        ErrorCode::Forbidden | ErrorCode::OriginNotAllowed => &[StatusCode::FORBIDDEN],
+        | ErrorCode::ExpiredWebhookSignature
+        | ErrorCode::SignInRequired
+        | ErrorCode::SignInFailed => &[StatusCode::UNAUTHORIZED],
+        ErrorCode::Forbidden | ErrorCode::OriginNotAllowed | ErrorCode::CrossSiteRequest => &[StatusCode::FORBIDDEN],
         ErrorCode::UnknownIntegration
         | ErrorCode::UnknownProvider
         | ErrorCode::UnknownConnection
@@ -72,6 +74,8 @@ pub fn statuses(code: ErrorCode) -> &'static [StatusCode] {
         | ErrorCode::UnknownApiKey
         | ErrorCode::UnknownAction
         | ErrorCode::UnknownJob
+        | ErrorCode::UnknownDashboardAccount
+        | ErrorCode::UnknownDashboardSession
         | ErrorCode::ActionNotFinished
         | ErrorCode::NotFound => &[StatusCode::NOT_FOUND],
         ErrorCode::MethodNotAllowed => &[StatusCode::METHOD_NOT_ALLOWED],
@@ -89,19 +93,22 @@ pub fn statuses(code: ErrorCode) -> &'static [StatusCode] {
         | ErrorCode::DuplicateEnvironment
         | ErrorCode::DuplicateApiKey
         | ErrorCode::MultipleWebhookSigningKeys
+        | ErrorCode::DuplicateDashboardAccount
+        | ErrorCode::LastAdministrator
         | ErrorCode::IdempotencyKeyReused
         | ErrorCode::IdempotencyKeyInUse
         | ErrorCode::ConflictingDeployment
         | ErrorCode::HostsNotReady => &[StatusCode::CONFLICT],
-        ErrorCode::ScriptAborted => &[StatusCode::GONE],
+        ErrorCode::ScriptAborted | ErrorCode::InvalidAccountLink => &[StatusCode::GONE],
         ErrorCode::PayloadTooLarge => &[StatusCode::PAYLOAD_TOO_LARGE],
         ErrorCode::InvalidContentType | ErrorCode::InvalidContentEncoding => {
             &[StatusCode::UNSUPPORTED_MEDIA_TYPE]
         }
         ErrorCode::CredentialsUnavailable | ErrorCode::ScriptHttpError => &[StatusCode::FAILED_DEPENDENCY],
-        ErrorCode::TooManyWebhooks | ErrorCode::TooManyReaders | ErrorCode::RateLimited => {
-            &[StatusCode::TOO_MANY_REQUESTS]
-        }
+        ErrorCode::TooManyWebhooks
+        | ErrorCode::TooManyReaders
+        | ErrorCode::RateLimited
+        | ErrorCode::SignInLocked => &[StatusCode::TOO_MANY_REQUESTS],
         ErrorCode::HostLost | ErrorCode::InternalServerError => &[StatusCode::INTERNAL_SERVER_ERROR],
         ErrorCode::NotImplemented => &[StatusCode::NOT_IMPLEMENTED],
         ErrorCode::RedirectNotAllowed | ErrorCode::TooManyRedirects | ErrorCode::UpstreamFailed => {

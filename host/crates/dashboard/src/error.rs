@@ -1,0 +1,198 @@
+//! Errors as pages. Each has one status, one stable code and one message.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Request, State};
+use axum::http::{StatusCode, Uri, header};
+use axum::middleware::Next;
+use axum::response::{Html, IntoResponse, Redirect, Response};
+use maud::html;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::json;
+
+use super::session::{is_from_script, request_id};
+use super::{Dashboard, layout};
+use syncline_auth::{AccountError, ApiKeyError, AuthError, EnvironmentError, SignInError};
+use syncline_engine::{
+    ActionError, ApprovalError, ConnectError, DeadLetterError, DeletionError, DeployError,
+    EnvironmentVariableError, FetchError, InboundWebhookError, IntegrationError, LookupError, RecordsError,
+    RunsError, SessionError, SyncError,
+};
+use syncline_outbound_webhooks::DeliveryError;
+use syncline_types::error_code::ErrorCode;
+use syncline_web::status::status;
+
+/// Why a page cannot be shown, or a form was rejected.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PageError {
+    #[error("sign in to see this page")]
+    SignInRequired,
+    #[error("this form was not sent by a page of this session; reload the page and submit it again")]
+    CrossSite,
+    #[error("{0}")]
+    NotFound(String),
+    /// A field of a form or a parameter of the query is invalid.
+    #[error("{label}: {problem}")]
+    Invalid { label: String, problem: String },
+    #[error("{message}")]
+    Service { code: ErrorCode, message: String },
+    #[error("the host could not do this because of an internal error")]
+    Internal(#[source] anyhow::Error),
+}
+
+impl PageError {
+    pub(crate) fn invalid(label: &str, problem: impl ToString) -> Self {
+        Self::Invalid { label: label.to_owned(), problem: problem.to_string() }
+    }
+
+    pub(crate) fn internal(error: impl Into<anyhow::Error>) -> Self {
+        Self::Internal(error.into())
+    }
+
+    fn service(code: ErrorCode, error: impl std::error::Error + Send + Sync + 'static) -> Self {
+        match code {
+            ErrorCode::InternalServerError => Self::Internal(error.into()),
+            code => Self::Service { code, message: error.to_string() },
+        }
+    }
+
+    fn code(&self) -> ErrorCode {
+        match self {
+            Self::SignInRequired => ErrorCode::SignInRequired,
+            Self::CrossSite => ErrorCode::CrossSiteRequest,
+            Self::NotFound(_) => ErrorCode::NotFound,
+            Self::Invalid { .. } => ErrorCode::InvalidBody,
+            Self::Service { code, .. } => *code,
+            Self::Internal(_) => ErrorCode::InternalServerError,
+        }
+    }
+}
+
+macro_rules! from_service_errors {
+    ($($error:ty),+ $(,)?) => {
+        $(impl From<$error> for PageError {
+            fn from(error: $error) -> Self {
+                Self::service(error.code(), error)
+            }
+        })+
+    };
+}
+
+from_service_errors!(
+    AccountError,
+    ActionError,
+    ApiKeyError,
+    ApprovalError,
+    AuthError,
+    ConnectError,
+    DeadLetterError,
+    DeletionError,
+    DeliveryError,
+    DeployError,
+    EnvironmentError,
+    FetchError,
+    InboundWebhookError,
+    IntegrationError,
+    LookupError,
+    RecordsError,
+    RunsError,
+    SessionError,
+    SignInError,
+    SyncError,
+);
+
+impl From<EnvironmentVariableError> for PageError {
+    fn from(error: EnvironmentVariableError) -> Self {
+        Self::internal(error)
+    }
+}
+
+/// The error of a response, which [`render_errors`] turns into a page.
+#[derive(Clone)]
+struct Failed(Arc<PageError>);
+
+impl IntoResponse for PageError {
+    fn into_response(self) -> Response {
+        let mut response = StatusCode::INTERNAL_SERVER_ERROR.into_response();
+        response.extensions_mut().insert(Failed(Arc::new(self)));
+        response
+    }
+}
+
+pub(crate) async fn unknown_page(uri: Uri) -> PageError {
+    PageError::NotFound(format!("there is no page `{}`", uri.path()))
+}
+
+/// Turns errors into responses: JSON for the script, otherwise a page. A browser without a session goes to the
+/// sign-in page, and comes back afterwards.
+pub(crate) async fn render_errors(State(app): State<Dashboard>, request: Request, next: Next) -> Response {
+    let from_script = is_from_script(request.headers());
+    let id = request_id(request.extensions());
+    let target = request.uri().path_and_query().map_or("/dashboard", |path| path.as_str()).to_owned();
+    let is_page = request.method() == axum::http::Method::GET;
+    let mut response = next.run(request).await;
+    let Some(Failed(error)) = response.extensions_mut().remove::<Failed>() else { return response };
+    if let PageError::Internal(source) = &*error {
+        tracing::error!(
+            error = &**source as &dyn std::error::Error,
+            "a page of the dashboard failed with an internal error"
+        );
+        if !app.health.reaches_databases().await {
+            return without_database(from_script);
+        }
+    }
+    if matches!(*error, PageError::SignInRequired) && !from_script && is_page {
+        let return_to = utf8_percent_encode(&target, NON_ALPHANUMERIC);
+        return Redirect::to(&format!("/dashboard/sign-in?return_to={return_to}")).into_response();
+    }
+    let (status, code) = (status(error.code()), error.code());
+    if from_script {
+        return (status, Json(json!({ "code": code.as_str(), "message": error.to_string() }))).into_response();
+    }
+    let internal = matches!(*error, PageError::Internal(_));
+    let page = layout::plain(
+        "Error",
+        &html! {
+            h1 { (heading(status)) }
+            p.alert role="alert" { (error) }
+            @if internal {
+                p { "The host's log states the cause." @if let Some(id) = id { " Search it for " code { (id) } "." } }
+            } @else {
+                p { (code.remedy()) }
+            }
+            p.muted { "Code: " code { (code.as_str()) } }
+            p { a.button href="/dashboard" { "Go to the dashboard" } }
+        },
+    );
+    (status, Html(page.into_string())).into_response()
+}
+
+fn heading(status: StatusCode) -> &'static str {
+    match status {
+        StatusCode::NOT_FOUND | StatusCode::GONE => "Not found",
+        StatusCode::FORBIDDEN => "Not allowed",
+        StatusCode::UNAUTHORIZED => "Sign in",
+        StatusCode::TOO_MANY_REQUESTS => "Too many attempts",
+        status if status.is_server_error() => "Something went wrong",
+        _ => "This did not work",
+    }
+}
+
+/// The page that is shown while the database does not respond. It reloads itself.
+fn without_database(from_script: bool) -> Response {
+    let message = "The database does not respond. The host continues when it is back; nothing is lost.";
+    let status = StatusCode::SERVICE_UNAVAILABLE;
+    if from_script {
+        return (status, Json(json!({ "code": "no_database", "message": message }))).into_response();
+    }
+    let page = layout::plain(
+        "No database",
+        &html! {
+            h1 { "No database" }
+            p.alert role="alert" { (message) }
+            p { "This page reloads every five seconds." }
+        },
+    );
+    (status, [(header::REFRESH, "5")], Html(page.into_string())).into_response()
+}

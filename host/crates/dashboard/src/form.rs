@@ -1,0 +1,137 @@
+//! Submitted forms, and the responses to them.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use axum::body::to_bytes;
+use axum::extract::{FromRequest, Request};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Redirect, Response};
+use maud::{Markup, html};
+use subtle::ConstantTimeEq;
+
+use super::error::PageError;
+use super::session::{Visitor, notice_cookie};
+use super::Dashboard;
+
+/// Longest form, in bytes. The input of an action may be long.
+const MAX_FORM_BYTES: usize = 2 << 20;
+const READ_TIME: Duration = Duration::from_secs(10);
+/// The field with the token of the session.
+const TOKEN_FIELD: &str = "form_token";
+
+/// The token of the request's session. The extractor of the person stores it with the request.
+#[derive(Clone)]
+pub(crate) struct FormToken(pub(crate) String);
+
+/// The fields of a form. The form belongs to the session of the request.
+///
+/// A handler extracts the person first, because that stores the token which this extractor checks.
+pub(crate) struct Form(Fields);
+
+impl FromRequest<Dashboard> for Form {
+    type Rejection = PageError;
+
+    async fn from_request(request: Request, _: &Dashboard) -> Result<Self, PageError> {
+        let expected = request.extensions().get::<FormToken>().cloned();
+        let fields = Fields::read(request).await?;
+        let given = fields.text(TOKEN_FIELD);
+        let is_valid =
+            expected.is_some_and(|expected| bool::from(expected.0.as_bytes().ct_eq(given.as_bytes())));
+        if is_valid { Ok(Self(fields)) } else { Err(PageError::CrossSite) }
+    }
+}
+
+impl std::ops::Deref for Form {
+    type Target = Fields;
+
+    fn deref(&self) -> &Fields {
+        &self.0
+    }
+}
+
+/// The fields of a form without a token, because there is no session yet.
+pub(crate) struct Fields(Vec<(String, String)>);
+
+impl FromRequest<Dashboard> for Fields {
+    type Rejection = PageError;
+
+    async fn from_request(request: Request, _: &Dashboard) -> Result<Self, PageError> {
+        Self::read(request).await
+    }
+}
+
+impl Fields {
+    async fn read(request: Request) -> Result<Self, PageError> {
+        let read = to_bytes(request.into_body(), MAX_FORM_BYTES);
+        let bytes = tokio::time::timeout(READ_TIME, read)
+            .await
+            .map_err(|_| PageError::invalid("Form", "it did not arrive within 10 s; submit it again"))?
+            .map_err(|_| PageError::invalid("Form", "it is longer than 2 MiB, or was cut off"))?;
+        Ok(Self(url::form_urlencoded::parse(&bytes).into_owned().collect()))
+    }
+
+    /// The text of a field without surrounding white space; empty if it is absent.
+    pub(crate) fn text(&self, name: &str) -> &str {
+        self.raw(name).trim()
+    }
+
+    /// The text of a field as it was typed; empty if it is absent.
+    pub(crate) fn raw(&self, name: &str) -> &str {
+        self.0.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value)
+    }
+
+    /// The text of a field, or `None` if it is empty.
+    pub(crate) fn optional(&self, name: &str) -> Option<&str> {
+        Some(self.text(name)).filter(|text| !text.is_empty())
+    }
+
+    /// All values of a field that can be chosen several times.
+    pub(crate) fn all(&self, name: &str) -> Vec<String> {
+        self.0.iter().filter(|(key, _)| key == name).map(|(_, value)| value.clone()).collect()
+    }
+
+    /// All fields whose names begin with `prefix`, without it.
+    pub(crate) fn with_prefix<'f>(&'f self, prefix: &'f str) -> impl Iterator<Item = (&'f str, &'f str)> {
+        self.0.iter().filter_map(move |(key, value)| Some((key.strip_prefix(prefix)?, value.as_str())))
+    }
+
+    /// Whether a checkbox is checked.
+    pub(crate) fn is_checked(&self, name: &str) -> bool {
+        self.0.iter().any(|(key, _)| key == name)
+    }
+
+    /// Parses a field. `label` is its label on the page.
+    pub(crate) fn parse<T: FromStr<Err: ToString>>(&self, name: &str, label: &str) -> Result<T, PageError> {
+        self.text(name).parse().map_err(|problem: T::Err| PageError::invalid(label, problem))
+    }
+
+    /// Parses a field that can be empty.
+    pub(crate) fn parse_optional<T: FromStr<Err: ToString>>(
+        &self,
+        name: &str,
+        label: &str,
+    ) -> Result<Option<T>, PageError> {
+        self.optional(name).map(|_| self.parse(name, label)).transpose()
+    }
+}
+
+/// The hidden field that every form of a signed-in person contains.
+pub(crate) fn token_field(visitor: &Visitor) -> Markup {
+    html! { input type="hidden" name=(TOKEN_FIELD) value=(visitor.person.form_token()); }
+}
+
+/// The response to a form that was accepted: goes to a page, which shows `notice`.
+pub(crate) fn done(app: &Dashboard, visitor: &Visitor, page: &str, notice: &str) -> Response {
+    let cookie = [(header::SET_COOKIE, notice_cookie(app, notice))];
+    (cookie, go(visitor.from_script, page)).into_response()
+}
+
+/// Goes to a page. The script follows the header, because it cannot see where a redirect leads.
+pub(crate) fn go(from_script: bool, page: &str) -> Response {
+    if !from_script {
+        return Redirect::to(page).into_response();
+    }
+    let location = HeaderValue::from_str(page).unwrap_or(HeaderValue::from_static("/dashboard"));
+    (StatusCode::NO_CONTENT, [("x-dashboard-location", location)]).into_response()
+}

@@ -1,0 +1,4 @@
+//! What the REST API and the dashboard share.
+
+pub mod static_files;
+pub mod status;

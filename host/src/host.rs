@@ -324,8 +324,11 @@ impl Host {
         let deliveries =
             Arc::new(DeliveryLog::new(store.clone(), Arc::clone(&events), Arc::clone(&connection_cache)));
         let health = Arc::new(Health::new(store.clone()));
-        let inbound_webhook_log =
-            Arc::new(InboundWebhookLog::new(store.clone(), Arc::clone(&events), Arc::clone(&connection_cache)));
+        let inbound_webhook_log = Arc::new(InboundWebhookLog::new(
+            store.clone(),
+            Arc::clone(&events),
+            Arc::clone(&connection_cache),
+        ));
         let integrations = Arc::new(Integrations::new(
             store.clone(),
             Arc::clone(&catalogue),

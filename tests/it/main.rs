@@ -16,6 +16,7 @@ mod connect_sessions;
 mod connect_ui;
 mod connections;
 mod crashes;
+mod dashboard;
 mod dead_letters;
 #[cfg(target_os = "linux")]
 mod debug_info;

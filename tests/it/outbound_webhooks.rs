@@ -281,7 +281,7 @@ async fn a_silent_receiver_is_retried_and_finally_given_up() {
     scene.import("customer-1").await;
     wait_for_state(&scene.db, "failed", 1).await;
     let errors = scene.db.texts("SELECT error FROM outbound_webhook_attempts ORDER BY number").await;
-    let error = format!("`{}` did not answer within 1000 ms", scene.receiver.address());
+    let error = format!("`{}` did not answer within 1 s", scene.receiver.address());
     assert_eq!(errors, vec![error; 4]);
 }
 
@@ -562,15 +562,15 @@ async fn the_cli_lists_shows_and_redelivers_webhooks() {
     let shown: Value = serde_json::from_str(&run(&["show", &id])).unwrap();
     assert_eq!(shown["attempts"].as_array().unwrap().len(), 4);
     scene.receiver.always(Reply::status(200));
-    assert_eq!(run(&["redeliver", &id]), format!("delivery {id} is queued again\n"));
+    assert_eq!(run(&["redeliver", &id]), format!("delivery {id} will be sent again\n"));
     wait_for_state(&scene.db, "delivered", 1).await;
     assert_eq!(
         run(&["redeliver", "--failed-since", "2999-01-01T00:00:00Z"]),
-        "0 deliveries are queued again\n"
+        "0 deliveries will be sent again\n"
     );
     assert_eq!(
         run(&["redeliver", "--failed-since", "2020-01-01T00:00:00Z"]),
-        "2 deliveries are queued again\n"
+        "2 deliveries will be sent again\n"
     );
     wait_for_state(&scene.db, "delivered", 3).await;
 }

@@ -44,6 +44,21 @@ async fn a_database_from_before_the_first_release_is_rejected_with_a_remedy() {
 }
 
 #[tokio::test]
+async fn a_database_of_a_newer_version_is_rejected_with_a_remedy() {
+    let db = TestDatabase::create().await;
+    db.execute(
+        "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
+         VALUES (9999, 'from the future', true, '', 0)",
+    )
+    .await;
+    let (status, log) = HostOptions::new().database(&db).spawn_and_wait().await;
+    assert_eq!(status.code(), Some(1), "{log}");
+    let message = "the database at DATABASE_URL was migrated by a newer version of Syncline: start that version, or \
+                   restore a backup from before the upgrade\n";
+    assert!(log.contains(message), "{log}");
+}
+
+#[tokio::test]
 async fn a_missing_database_is_reported_once_with_the_servers_message() {
     let db = TestDatabase::create().await;
     let url = db.url();

@@ -90,7 +90,7 @@ fn inside(folder: &Path, path: &str) -> std::io::Result<PathBuf> {
 pub(super) fn show(diagnostics: &Diagnostics) {
     eprint!("{}", diagnostics.render());
     let count = diagnostics.mistakes().len();
-    eprintln!("{count} {}", if count == 1 { "mistake" } else { "mistakes" });
+    eprintln!("{count} {}", if count == 1 { "error" } else { "errors" });
 }
 
 /// The given folder or else the current one. Fails if it is not a folder.

@@ -161,11 +161,11 @@ async fn redeliver(client: &Client, id: Option<&str>, failed_since: Option<&str>
     if let Some(id) = id {
         let _sent: Value =
             client.post_json(&format!("{}/redeliver", item_path(DELIVERIES, id)), &json!({})).await?;
-        println!("delivery {id} is queued again");
+        println!("delivery {id} will be sent again");
         return Ok(());
     }
     let since = json!({ "since": failed_since });
     let Redelivered { count } = client.post_json("webhooks/deliveries/redeliver", &since).await?;
-    println!("{count} deliveries are queued again");
+    println!("{count} deliveries will be sent again");
     Ok(())
 }

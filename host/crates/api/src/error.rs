@@ -25,6 +25,7 @@ use syncline_model::{Invalid, Problem};
 use syncline_outbound_webhooks::DeliveryError;
 use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::IntegrationKey;
+use syncline_types::units::Bytes;
 use syncline_web::status::{status, statuses};
 
 /// The body of every error response.
@@ -112,7 +113,7 @@ pub enum ApiError {
     ContentEncoding { given: String },
     #[error("the rest of the body did not arrive: the client sent nothing for {} seconds", max_pause.as_secs())]
     BodySilent { max_pause: Duration },
-    #[error("the body is longer than {limit_bytes} bytes")]
+    #[error("the body is longer than {}", Bytes(*limit_bytes as u64))]
     TooLarge { limit_bytes: usize },
     #[error("the body is incomplete: the connection was closed before its end")]
     BodyCut,

@@ -97,7 +97,8 @@ impl FromStr for Email {
     fn from_str(text: &str) -> Result<Self, InvalidEmail> {
         let text = text.trim().to_lowercase();
         let is_plain = |part: &str| {
-            !part.is_empty() && !part.chars().any(|c| c.is_whitespace() || c.is_control() || "@<>,;\"".contains(c))
+            !part.is_empty()
+                && !part.chars().any(|c| c.is_whitespace() || c.is_control() || "@<>,;\"".contains(c))
         };
         match text.split_once('@') {
             Some((local, domain)) if text.len() <= MAX_EMAIL_BYTES && is_plain(local) && is_plain(domain) => {
@@ -195,7 +196,11 @@ impl SignedIn {
     }
 
     pub fn require(&self, scope: Scope) -> Result<(), AuthError> {
-        if self.allows(scope) { Ok(()) } else { Err(AuthError::RoleLacksScope(scope, self.account.role)) }
+        if self.allows(scope) {
+            Ok(())
+        } else {
+            Err(AuthError::RoleLacksScope { role: self.account.role, scope })
+        }
     }
 
     pub fn form_token(&self) -> &str {
@@ -256,7 +261,8 @@ impl Accounts {
     /// Returns what a one-time link is for. Does not use it up.
     pub async fn link_purpose(&self, token: &str) -> Result<LinkPurpose, AccountError> {
         let mut tx = self.store.begin().await?;
-        let purpose = accounts::lock_link(&mut tx, &hash_token(token)).await?.ok_or(AccountError::InvalidLink)?;
+        let purpose =
+            accounts::lock_link(&mut tx, &hash_token(token)).await?.ok_or(AccountError::InvalidLink)?;
         Ok(match purpose {
             StoredPurpose::FirstAccount => LinkPurpose::FirstAccount,
             StoredPurpose::Password(account) => LinkPurpose::Password { email: account.email },
@@ -393,7 +399,8 @@ impl Accounts {
     /// Returns the person of a session, or `None` if it has ended.
     pub async fn find_session(&self, token: &str) -> Result<Option<SignedIn>, AccountError> {
         let mut conn = self.store.connect().await?;
-        let Some(found) = accounts::find_session(&mut conn, &hash_token(token), SESSION_MAX_IDLE).await? else {
+        let Some(found) = accounts::find_session(&mut conn, &hash_token(token), SESSION_MAX_IDLE).await?
+        else {
             return Ok(None);
         };
         if Utc::now() - found.last_used_at > NOTE_USE_EVERY {

@@ -27,8 +27,8 @@ pub enum AuthError {
     Unknown,
     #[error("the secret key lacks the scope `{}`", .0.as_str())]
     MissingScope(Scope),
-    #[error("the role `{1}` lacks the scope `{}`; ask an administrator for another role", .0.as_str())]
-    RoleLacksScope(Scope, Role),
+    #[error("the role `{role}` lacks the scope `{}`; ask an administrator for another role", scope.as_str())]
+    RoleLacksScope { role: Role, scope: Scope },
     #[error("could not read the secret key from the database")]
     Store(#[from] sqlx::Error),
     #[error("could not load the secret key's environment")]
@@ -41,7 +41,7 @@ impl AuthError {
         match self {
             Self::Malformed(_) => ErrorCode::InvalidSecretKeyFormat,
             Self::Unknown => ErrorCode::UnknownAccount,
-            Self::MissingScope(_) | Self::RoleLacksScope(..) => ErrorCode::Forbidden,
+            Self::MissingScope(_) | Self::RoleLacksScope { .. } => ErrorCode::Forbidden,
             Self::Store(_) | Self::Environment(_) => ErrorCode::InternalServerError,
         }
     }

@@ -21,10 +21,12 @@ mod webhook_signatures;
 pub use accounts::passwords::{Password, WeakPassword};
 pub use accounts::sign_in::SignInError;
 pub use accounts::{
-    Account, AccountError, AccountLink, AccountSession, Accounts, Email, InvalidEmail, LinkPurpose, NewSession, SessionOrigin,
-    SignedIn,
+    Account, AccountError, AccountLink, AccountSession, Accounts, Email, InvalidEmail, LinkPurpose,
+    NewSession, SessionOrigin, SignedIn,
 };
-pub use api_keys::{ApiKey, ApiKeyError, ApiKeys, CreatedApiKey, InvalidSecretKey, KeyListing, check_key_name};
+pub use api_keys::{
+    ApiKey, ApiKeyError, ApiKeys, CreatedApiKey, InvalidSecretKey, KeyListing, check_key_name,
+};
 pub use app_credentials::{AppCredentials, AppCredentialsError, InstallableApp, OAuthApp};
 pub use authenticator::{AuthError, Authenticator, Client};
 pub use cache::Cache;

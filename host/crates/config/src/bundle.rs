@@ -19,6 +19,7 @@ use sha2::{Digest, Sha256};
 use tar::{Archive, Builder, EntryType, Header};
 
 use super::{ConfigFile, Diagnostics, FILE_NAME, parse};
+use syncline_types::units::Bytes;
 
 /// Maximum size of a bundle, in bytes.
 pub const MAX_BUNDLE_BYTES: usize = 256 << 20;
@@ -51,7 +52,7 @@ pub struct BundleDigest(String);
 /// The reason why bytes cannot be read as a bundle.
 #[derive(Debug, thiserror::Error)]
 pub enum BundleError {
-    #[error("the bundle has {bytes} bytes; the maximum is {MAX_BUNDLE_BYTES}")]
+    #[error("the bundle has {bytes} bytes; the maximum is {}", Bytes(MAX_BUNDLE_BYTES as u64))]
     TooLarge { bytes: usize },
     #[error("the bundle is truncated; build or upload it again")]
     Truncated,
@@ -66,7 +67,7 @@ pub enum BundleError {
     UnknownEntry { name: String },
     #[error("`{name}` is in the bundle twice")]
     EntryTwice { name: String },
-    #[error("`{name}` has more than {MAX_TEXT_BYTES} bytes")]
+    #[error("`{name}` is longer than {}", Bytes(MAX_TEXT_BYTES as u64))]
     EntryTooLarge { name: String },
     #[error("`{name}` is not UTF-8 text")]
     NotText { name: String },

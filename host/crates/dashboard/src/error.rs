@@ -148,7 +148,8 @@ pub(crate) async fn render_errors(State(app): State<Dashboard>, request: Request
     }
     let (status, code) = (status(error.code()), error.code());
     if from_script {
-        return (status, Json(json!({ "code": code.as_str(), "message": error.to_string() }))).into_response();
+        return (status, Json(json!({ "code": code.as_str(), "message": error.to_string() })))
+            .into_response();
     }
     let internal = matches!(*error, PageError::Internal(_));
     let page = layout::plain(

@@ -10,9 +10,9 @@ use axum::response::{IntoResponse, Redirect, Response};
 use maud::{Markup, html};
 use subtle::ConstantTimeEq;
 
+use super::Dashboard;
 use super::error::PageError;
 use super::session::{Visitor, notice_cookie};
-use super::Dashboard;
 
 /// Longest form, in bytes. The input of an action may be long.
 const MAX_FORM_BYTES: usize = 2 << 20;

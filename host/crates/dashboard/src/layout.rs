@@ -5,8 +5,8 @@ use axum::response::{Html, IntoResponse, Response};
 use maud::{DOCTYPE, Markup, html};
 
 use super::Dashboard;
-use super::components::badge;
 use super::components::Tone;
+use super::components::badge;
 use super::form::token_field;
 use super::session::{Visit, Visitor, shown_notice_cookie};
 use syncline_auth::Scope;
@@ -146,7 +146,13 @@ impl GlobalSection {
 }
 
 /// A page about an environment.
-pub(crate) fn page(app: &Dashboard, visit: &Visit, section: Section, title: &str, content: &Markup) -> Response {
+pub(crate) fn page(
+    app: &Dashboard,
+    visit: &Visit,
+    section: Section,
+    title: &str,
+    content: &Markup,
+) -> Response {
     let navigation = html! {
         ul {
             @for shown in Section::ALL.into_iter().filter(|section| visit.allows(section.scope())) {

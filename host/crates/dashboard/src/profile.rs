@@ -8,9 +8,7 @@ use maud::html;
 use uuid::Uuid;
 
 use super::Dashboard;
-use super::components::{
-    Look, TextField, Tone, action_button, badge, facts, form, heading, submit, table,
-};
+use super::components::{Look, TextField, Tone, action_button, badge, facts, form, heading, submit, table};
 use super::error::PageError;
 use super::form::{Form, done};
 use super::layout::{GlobalSection, global_page};

@@ -11,10 +11,10 @@ use serde::Deserialize;
 use super::components::{Look, TextField, submit};
 use super::error::PageError;
 use super::form::{Fields, Form, go};
+use super::session::Visitor;
 use super::session::{
     ended_session_cookie, is_from_script, notice_cookie, origin, session_cookie, session_token,
 };
-use super::session::Visitor;
 use super::{Dashboard, LINK_PATH, layout};
 use syncline_auth::{Account, Email, LinkPurpose, Password, SessionOrigin};
 
@@ -67,11 +67,7 @@ async fn sign_in(State(app): State<Dashboard>, request: Request) -> Result<Respo
     start_session(&app, &account, &origin, from_script, local_path(form.text("return_to"))).await
 }
 
-async fn sign_out(
-    State(app): State<Dashboard>,
-    visitor: Visitor,
-    _: Form,
-) -> Result<Response, PageError> {
+async fn sign_out(State(app): State<Dashboard>, visitor: Visitor, _: Form) -> Result<Response, PageError> {
     app.accounts.end_session(&visitor.person, visitor.person.session).await?;
     let cookie = [(header::SET_COOKIE, ended_session_cookie(&app))];
     Ok((cookie, go(visitor.from_script, "/dashboard/sign-in")).into_response())

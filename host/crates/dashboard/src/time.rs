@@ -65,7 +65,8 @@ mod tests {
     #[test]
     fn times_are_relative_in_the_largest_unit() {
         let now = Utc::now();
-        for (seconds, text) in [(0, "now"), (5, "5 s ago"), (119, "1 min ago"), (7_200, "2 h ago"), (-90, "in 1 min")]
+        for (seconds, text) in
+            [(0, "now"), (5, "5 s ago"), (119, "1 min ago"), (7_200, "2 h ago"), (-90, "in 1 min")]
         {
             assert_eq!(relative(now - TimeDelta::seconds(seconds), now), text);
         }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use syncline_types::failure_code::FailureCode;
+use syncline_types::units::Bytes;
 
 /// Why a request got no answer. Guests see the messages. They contain hosts, but never a full URL, a header's value or
 /// a credential.
@@ -30,11 +31,11 @@ pub enum EgressError {
     UploadNotKept,
     #[error("the request's body {0}")]
     Upload(UploadFailure),
-    #[error("`{host}` did not answer within {} ms", after.as_millis())]
+    #[error("`{host}` did not answer within {} s", after.as_secs_f64())]
     Timeout { host: String, after: Duration },
     #[error("the request to `{host}` failed: {cause}")]
     Network { host: String, cause: String },
-    #[error("the answer of `{host}` is longer than {limit_bytes} bytes")]
+    #[error("the answer of `{host}` is longer than {}", Bytes(*limit_bytes as u64))]
     ResponseTooLarge { host: String, limit_bytes: usize },
     #[error("`{host}` is rate limiting this connection; the next request is possible in {} s", retry_after.as_secs_f64().ceil())]
     RateLimited { host: String, retry_after: Duration },
@@ -94,7 +95,7 @@ pub struct CredentialsUnavailable {
 pub enum UploadFailure {
     #[error("did not arrive completely")]
     Cut,
-    #[error("is longer than {limit_bytes} bytes")]
+    #[error("is longer than {}", Bytes(*limit_bytes))]
     TooLong { limit_bytes: u64 },
     #[error("stopped arriving for {} s", after.as_secs())]
     Stalled { after: Duration },

@@ -198,6 +198,11 @@ impl EgressGateway {
         Ok(Self { clock, clients: Clients::new(&settings, &lookup)?, settings })
     }
 
+    /// The clock that decides when rate limits end and tokens expire.
+    pub fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
     /// Sends one request and reads the whole answer. An error status is an answer, not an error.
     pub async fn send(
         &self,

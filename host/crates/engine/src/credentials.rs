@@ -284,7 +284,7 @@ impl Credentials {
         }
         let app = self.app_of(environment, &live.connection).await?;
         let app = app.as_ref().and_then(AppCredentials::app).ok_or(FlowError::NoClient)?;
-        let credentials = live.credentials.with_app_token(app.sign_token()?);
+        let credentials = live.credentials.with_app_token(app.sign_token(self.clock.now())?);
         Ok(LiveCredentials { credentials, ..live })
     }
 

@@ -242,11 +242,7 @@ pub async fn find_session(
             created_at: row.created_at,
             last_sign_in_at: row.last_sign_in_at,
         };
-        Ok(FoundSession {
-            id: row.session_id,
-            account: account.try_into()?,
-            last_used_at: row.last_used_at,
-        })
+        Ok(FoundSession { id: row.session_id, account: account.try_into()?, last_used_at: row.last_used_at })
     })
     .transpose()
 }

@@ -96,6 +96,11 @@ pub enum OpenError {
          new database, or drop and recreate this one"
     )]
     Unreleased { setting: &'static str },
+    #[error(
+        "the database at {setting} was migrated by a newer version of Syncline: start that version, or restore a \
+         backup from before the upgrade"
+    )]
+    Newer { setting: &'static str },
     #[error("could not migrate the database at {setting}")]
     Migration { setting: &'static str, source: MigrateError },
     #[error("this installation has a separate records database: set SYNCLINE_RECORDS_DATABASE_URL")]
@@ -285,6 +290,7 @@ fn migration_failed(setting: &'static str, source: MigrateError) -> OpenError {
         MigrateError::VersionMissing(version) if version >= FIRST_DATED_MIGRATION => {
             OpenError::Unreleased { setting }
         }
+        MigrateError::VersionMissing(_) => OpenError::Newer { setting },
         // A released migration is never edited, so the database has an earlier state of the baseline.
         MigrateError::VersionMismatch(_) => OpenError::Unreleased { setting },
         source => OpenError::Migration { setting, source },

@@ -8,3 +8,4 @@ pub mod functions;
 pub mod ids;
 pub mod sanitize;
 pub mod secret;
+pub mod units;

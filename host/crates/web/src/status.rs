@@ -58,7 +58,9 @@ pub fn statuses(code: ErrorCode) -> &'static [StatusCode] {
         | ErrorCode::ExpiredWebhookSignature
         | ErrorCode::SignInRequired
         | ErrorCode::SignInFailed => &[StatusCode::UNAUTHORIZED],
-        ErrorCode::Forbidden | ErrorCode::OriginNotAllowed | ErrorCode::CrossSiteRequest => &[StatusCode::FORBIDDEN],
+        ErrorCode::Forbidden | ErrorCode::OriginNotAllowed | ErrorCode::CrossSiteRequest => {
+            &[StatusCode::FORBIDDEN]
+        }
         ErrorCode::UnknownIntegration
         | ErrorCode::UnknownProvider
         | ErrorCode::UnknownConnection

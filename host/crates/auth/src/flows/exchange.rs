@@ -44,7 +44,7 @@ impl TokenRequestValues<'_> {
 impl Flow<'_> {
     /// Obtains a token with the fields that an end user entered.
     pub async fn exchange(&self, fields: TypedFields) -> Result<ExchangedToken, FlowError> {
-        let now = Utc::now();
+        let now = self.gateway.clock().now();
         let provider = self.provider;
         let values = TokenRequestValues {
             connection_config: self.connection_config,
@@ -102,7 +102,13 @@ impl Flow<'_> {
     ) -> Result<TokenResponse, FlowError> {
         let request = token_request(self.provider, request, values)?;
         let answer = self.gateway.send_own(request, TIMEOUT, MAX_RESPONSE_BYTES).await?;
-        TokenResponse::read(self.provider, answer.status, &answer.body, &values.mask(), Utc::now())
+        TokenResponse::read(
+            self.provider,
+            answer.status,
+            &answer.body,
+            &values.mask(),
+            self.gateway.clock().now(),
+        )
     }
 }
 

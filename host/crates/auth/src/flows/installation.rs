@@ -1,7 +1,7 @@
 //! Obtains tokens of app installations, with a token that the app itself has signed.
 
 use bytes::Bytes;
-use chrono::Utc;
+use chrono::{DateTime, Utc};
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_LENGTH};
 use http::{HeaderValue, Request};
 use serde::Deserialize;
@@ -46,7 +46,7 @@ impl Flow<'_> {
         };
         let template = template.ok_or(FlowError::IncompleteProvider("token_url"))?;
         let url = self.provider.render_url(template, &config)?;
-        let signed = app.sign_token()?;
+        let signed = app.sign_token(self.gateway.clock().now())?;
         let request = Request::post(url.as_str())
             .header(AUTHORIZATION, bearer(&signed)?)
             .header(ACCEPT, "application/json")
@@ -60,7 +60,14 @@ impl Flow<'_> {
         });
         let lifetime = self.provider.token_lifetime;
         let sent = Mask::of([signed.expose().as_str()]);
-        let read = TokenResponse::read_at(&paths, lifetime, answer.status, &answer.body, &sent, Utc::now())?;
+        let read = TokenResponse::read_at(
+            &paths,
+            lifetime,
+            answer.status,
+            &answer.body,
+            &sent,
+            self.gateway.clock().now(),
+        )?;
         Ok(InstallationToken {
             app_id: Some(app.app_id.clone()),
             installation_id: installation.to_owned(),
@@ -120,8 +127,8 @@ fn bearer(token: &Secret<String>) -> Result<HeaderValue, FlowError> {
 
 impl InstallableApp {
     /// Signs a new token of the app itself, which authorizes requests for tokens of its installations.
-    pub fn sign_token(&self) -> Result<Secret<String>, FlowError> {
-        let now = Utc::now().timestamp();
+    pub fn sign_token(&self, now: DateTime<Utc>) -> Result<Secret<String>, FlowError> {
+        let now = now.timestamp();
         let claims = json!({
             "iss": self.app_id, "iat": now - CLOCK_SKEW_SECONDS, "exp": now + LIFETIME_SECONDS,
         });

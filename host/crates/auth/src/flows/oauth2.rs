@@ -126,7 +126,8 @@ impl Flow<'_> {
             request = request.add_extra_param(name, value);
         }
         let mut obtained = into_response(request.request_async(self).await)?;
-        obtained.expires_at = obtained.expires_at.or_else(|| Utc::now().checked_add_signed(DEFAULT_LIFETIME));
+        obtained.expires_at =
+            obtained.expires_at.or_else(|| self.gateway.clock().now().checked_add_signed(DEFAULT_LIFETIME));
         Ok(obtained)
     }
 
@@ -217,7 +218,13 @@ impl<'c> AsyncHttpClient<'c> for Flow<'_> {
             let sent = self.mask_of(&request);
             let request = self.adapt_to_provider(request)?;
             let answer = self.gateway.send_own(request, TIMEOUT, MAX_RESPONSE_BYTES).await?;
-            let read = TokenResponse::read(self.provider, answer.status, &answer.body, &sent, Utc::now())?;
+            let read = TokenResponse::read(
+                self.provider,
+                answer.status,
+                &answer.body,
+                &sent,
+                self.gateway.clock().now(),
+            )?;
             let body = serde_json::to_vec(&ParsedResponse::from(read)).unwrap_or_default();
             let mut response = HttpResponse::new(body);
             response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

@@ -175,7 +175,7 @@ async fn the_time_limit_covers_headers_and_body() {
         let recorder = Recorder::default();
         let error = gateway.send(&plain_route(&base), request, &recorder).await.unwrap_err();
         assert_eq!(error.code().as_str(), "timeout");
-        assert!(error.to_string().ends_with("did not answer within 200 ms"), "{error}");
+        assert!(error.to_string().ends_with("did not answer within 0.2 s"), "{error}");
         assert!(started.elapsed() < Duration::from_secs(3));
         assert!(recorder.lines()[0].ends_with(" timeout"), "{:?}", recorder.lines());
     }

@@ -179,7 +179,7 @@ pub enum IngestError {
     Refused(#[from] Refusal),
     #[error("the body is not JSON: {0}")]
     Json(String),
-    #[error("the body is compressed; send it uncompressed")]
+    #[error("bodies with Content-Encoding are not supported; send the body uncompressed")]
     Compressed,
     #[error(
         "this host's limit of concurrent webhooks for this integration is reached; send the webhook again later"

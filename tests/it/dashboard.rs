@@ -1,0 +1,6 @@
+//! The dashboard.
+
+mod accounts;
+mod keys;
+mod pages;
+mod security;

@@ -1,0 +1,51 @@
+//! Every page in a headless Chromium. If SYNCLINE_SCREENSHOTS names a folder, screenshots are saved there.
+
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+use crate::support::{Bundle, Person, Stage, between, repository, save};
+
+/// The text that would run as a script if a page did not escape it.
+const MARKUP: &str = "<script>alert(1)</script><img src=x onerror=alert(2)>";
+
+/// Opens pages, by their names, in both colour schemes and on two screens.
+async fn open(stage: &Stage, person: &Person, pages: Value) {
+    let screenshots = std::env::var_os("SYNCLINE_SCREENSHOTS").map(repository);
+    let task = json!({
+        "host": stage.host.base_url(),
+        "cookie": person.cookie(),
+        "pages": pages,
+        "screenshots": screenshots,
+    });
+    let output = Command::new("node")
+        .arg(repository("tests/node/dashboard.mjs"))
+        .arg(task.to_string())
+        .kill_on_drop(true)
+        .output()
+        .await
+        .expect("Node.js is not installed; `scripts/setup` says what to install");
+    let printed = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{printed}");
+}
+
+#[tokio::test]
+async fn every_page_is_accessible_on_every_screen() {
+    let stage = Stage::of(&Bundle::guest("hostile"), json!({ "steps": 0 })).await;
+    let items = json!([{ "id": "first", "name": "Ada" }, { "id": "second", "name": MARKUP }]);
+    stage.commit(json!([save(&items)])).await;
+    let ada = Person::administrator(&stage.host, &stage.db).await;
+    ada.invite(&stage.host, "grace@example.com", "developer").await;
+    open(
+        &stage,
+        &ada,
+        json!({
+            "accounts": "/dashboard/accounts",
+            "environments": "/dashboard/environments",
+            "profile": "/dashboard/profile",
+            "keys": "/dashboard/environments/dev/keys",
+            "variables": "/dashboard/environments/dev/variables",
+            "overview": "/dashboard/environments/dev/overview",
+        }),
+    )
+    .await;
+}

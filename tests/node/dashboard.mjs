@@ -1,0 +1,72 @@
+// Uses the dashboard of a host in Chromium: `node dashboard.mjs '{"host": …, "pages": …, "screenshots": …}'`.
+//
+// Opens each page in both colour schemes, on a desktop and on a phone. Fails if a page has an error, loads something from
+// another server, is too wide, is larger than 150 kB, or if axe finds a problem.
+
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { join } from 'node:path';
+import { chromium } from 'playwright-core';
+
+const { host, cookie, pages, screenshots } = JSON.parse(process.argv[2]);
+const MAX_BYTES = 150_000;
+const screens = { desktop: { width: 1280, height: 900 }, phone: { width: 390, height: 844 } };
+const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+
+const browser = await chromium.launch({
+    executablePath: '/usr/bin/chromium',
+    args: ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking'],
+});
+try {
+    for (const [screen, viewport] of Object.entries(screens)) {
+        for (const colorScheme of ['light', 'dark']) {
+            await check(screen, viewport, colorScheme);
+        }
+    }
+} finally {
+    await browser.close();
+}
+
+async function check(screen, viewport, colorScheme) {
+    const context = await browser.newContext({ viewport, colorScheme, reducedMotion: 'reduce', bypassCSP: false });
+    const [name, value] = cookie.split('=');
+    await context.addCookies([{ name, value, url: `${host}/dashboard` }]);
+    for (const [label, path] of Object.entries(pages)) {
+        const page = await context.newPage();
+        const where = `${label} (${path}), ${screen}, ${colorScheme}`;
+        const problems = [];
+        let bytes = 0;
+        page.on('pageerror', (error) => problems.push(error.stack));
+        page.on('console', (message) => message.type() === 'error' && problems.push(message.text()));
+        page.on('request', (request) => {
+            if (!request.url().startsWith(host)) problems.push(`a request left the host: ${request.url()}`);
+        });
+        page.on('response', async (response) => {
+            if (response.headers()['content-type'] === 'text/event-stream') return;
+            bytes += (await response.body().catch(() => '')).length;
+        });
+        const response = await page.goto(host + path);
+        assert.equal(response.status(), 200, where);
+        assert.equal(await page.locator('h1').count(), 1, `${where}: one main heading`);
+        const overflow = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+        assert.ok(overflow <= 0, `${where}: ${overflow} px too wide`);
+        // Through the protocol of the browser, because the page's policy forbids scripts of others.
+        const client = await context.newCDPSession(page);
+        await client.send('Runtime.evaluate', { expression: axe });
+        const checked = await client.send('Runtime.evaluate', {
+            expression: "axe.run(document, { resultTypes: ['violations'] }).then((found) => JSON.stringify(found.violations.map((violation) => [violation.id, violation.help, violation.nodes.map((node) => node.html).slice(0, 3)])))",
+            awaitPromise: true,
+            returnByValue: true,
+        });
+        assert.equal(checked.result.value, '[]', where);
+        assert.ok(bytes < MAX_BYTES, `${where}: ${bytes} bytes`);
+        assert.deepEqual(problems, [], where);
+        if (screenshots) {
+            const path = join(screenshots, `${label}-${screen}-${colorScheme}.jpg`);
+            await page.screenshot({ path, type: 'jpeg', quality: 70 });
+        }
+        await page.close();
+    }
+    await context.close();
+}

@@ -1,6 +1,8 @@
-//! Types that every crate uses: ids and names, error codes, secrets, and the settings of an environment.
+//! Types that every crate uses: ids and names, error codes, secrets, the settings of an environment, and the authors
+//! of changes.
 
 pub mod accounts;
+pub mod actor;
 pub mod environment_settings;
 pub mod error_code;
 pub mod failure_code;

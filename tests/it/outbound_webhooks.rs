@@ -10,6 +10,7 @@ use syncline_crypto::MasterKeys;
 use syncline_store::events::Events;
 use syncline_store::{Databases, Store};
 use syncline_telemetry::clock::Clock;
+use syncline_types::actor::Actor;
 use syncline_types::ids::EnvironmentPk;
 
 use crate::support::{
@@ -103,7 +104,8 @@ impl Keys {
     }
 
     async fn rotate(&self) -> String {
-        let rotated = self.environments.rotate_signing_key(self.environment(), FormerKeys::Overlap).await;
+        let (pk, actor) = (self.environment(), Actor::host());
+        let rotated = self.environments.rotate_signing_key(pk, FormerKeys::Overlap, &actor).await;
         rotated.expect("the key is rotated").expose_text().to_owned()
     }
 }
@@ -572,6 +574,8 @@ async fn the_cli_lists_shows_and_redelivers_webhooks() {
         run(&["redeliver", "--failed-since", "2020-01-01T00:00:00Z"]),
         "2 deliveries will be sent again\n"
     );
+    let redelivered = [format!("outbound_webhook {id}"), "environment dev".to_owned()];
+    assert_eq!(scene.db.audited("outbound_webhook.redelivered").await, redelivered);
     wait_for_state(&scene.db, "delivered", 3).await;
 }
 

@@ -116,7 +116,7 @@ async fn list(args: &DatabaseArgs, as_json: bool) -> anyhow::Result<()> {
 async fn create(args: &DatabaseArgs, name: &str) -> anyhow::Result<()> {
     let name: EnvironmentName = name.parse()?;
     let installation = Installation::open(args).await?;
-    installation.environments.create(&name).await?;
+    installation.environments.create(&name, &installation.actor).await?;
     println!(
         "created `{name}`; create a secret key for it with `syncline keys create NAME --environment {name}`"
     );
@@ -137,7 +137,7 @@ async fn delete(args: &DatabaseArgs, name: &str, yes: bool) -> anyhow::Result<()
         PreDeletion::OutOfTime => "; not all pre-deletion functions finished in time",
         PreDeletion::NoHost => "; the pre-deletion functions did not run, because no host is running",
     };
-    installation.environments.delete(environment.pk).await?;
+    installation.environments.delete(environment.pk, &installation.actor).await?;
     println!("deleted `{name}`{note}");
     installation.close().await
 }
@@ -146,7 +146,8 @@ async fn rotate_signing_key(args: &EnvironmentArgs, now: bool) -> anyhow::Result
     let installation = Installation::open(&args.database).await?;
     let environment = installation.environment(&args.environment)?;
     let former = if now { FormerKeys::EndNow } else { FormerKeys::Overlap };
-    let key = match installation.environments.rotate_signing_key(environment.pk, former).await {
+    let Installation { environments, actor, .. } = &installation;
+    let key = match environments.rotate_signing_key(environment.pk, former, actor).await {
         Err(EnvironmentError::SigningKeysOverlap) => bail!(
             "the previous signing key is still valid; wait until it has expired, or use --now to end both keys"
         ),

@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use clap::Args;
+use nix::unistd::{Uid, User};
 
 use super::database::{Database, DatabaseArgs};
-use syncline_auth::{DEFAULT_ENVIRONMENT, Environment, Environments};
+use syncline_auth::{ApiKeys, DEFAULT_ENVIRONMENT, Environment, Environments};
 use syncline_store::Store;
 use syncline_store::events::Events;
 use syncline_telemetry::clock::Clock;
+use syncline_types::actor::Actor;
 
 /// The environment that a command concerns.
 #[derive(Debug, Clone, Args)]
@@ -25,6 +27,9 @@ pub(super) struct EnvironmentArgs {
 pub(super) struct Installation {
     pub(super) store: Store,
     pub(super) environments: Arc<Environments>,
+    pub(super) api_keys: ApiKeys,
+    /// The author of the changes that the command makes.
+    pub(super) actor: Actor,
     database: Database,
 }
 
@@ -36,8 +41,9 @@ impl Installation {
         // A command receives no events, so nothing is cached.
         let clock = Clock::system();
         let events = Arc::new(Events::new(clock.clone()));
-        let environments = Environments::open(clock, store.clone(), master_keys, events).await?;
-        Ok(Self { store, environments, database })
+        let environments = Environments::open(clock, store.clone(), master_keys, Arc::clone(&events)).await?;
+        let api_keys = ApiKeys::new(store.clone(), events);
+        Ok(Self { store, environments, api_keys, actor: Actor::command_line(user_name()), database })
     }
 
     pub(super) fn environment(&self, name: &str) -> anyhow::Result<Arc<Environment>> {
@@ -49,5 +55,14 @@ impl Installation {
     pub(super) async fn close(self) -> anyhow::Result<()> {
         self.store.close().await;
         self.database.close().await
+    }
+}
+
+/// Returns the name of the operating system's user, or the user's number if it has no name.
+fn user_name() -> String {
+    let uid = Uid::current();
+    match User::from_uid(uid) {
+        Ok(Some(user)) => user.name,
+        Ok(None) | Err(_) => uid.to_string(),
     }
 }

@@ -8,11 +8,13 @@ use super::Done;
 use super::database::DatabaseArgs;
 use super::installation::{EnvironmentArgs, Installation};
 use syncline_auth::{
-    ApiKey, DEFAULT_ENVIRONMENT, Environments, Resealed, ScopePreset, Scopes, check_key_name,
+    ApiKey, ApiKeyError, ApiKeys, DEFAULT_ENVIRONMENT, Environments, Resealed, ScopePreset, Scopes,
+    check_key_name,
 };
 use syncline_crypto::MasterKeys;
 use syncline_store::Store;
-use syncline_store::keys::{self, NewKey};
+use syncline_store::keys;
+use syncline_types::actor::Actor;
 
 /// Name of the key that follows `SYNCLINE_SECRET_KEY`.
 const CONFIGURED_KEY: &str = "SYNCLINE_SECRET_KEY";
@@ -78,7 +80,7 @@ pub(super) async fn run(args: KeysArgs) -> anyhow::Result<Done> {
         KeysCommand::List { database, json } => list(&database, json).await?,
         KeysCommand::Create { environment, name, scope, scopes } => {
             let scopes =
-                if scopes.is_empty() { scope.scopes() } else { Scopes::parse(&scopes)?.names().to_vec() };
+                if scopes.is_empty() { Scopes::new(scope.scopes()) } else { Scopes::parse(&scopes)? };
             create(&environment, &name, &scopes).await?;
         }
         KeysCommand::Revoke { environment, key } => revoke(&environment, &key).await?,
@@ -119,27 +121,27 @@ async fn list(args: &DatabaseArgs, json: bool) -> anyhow::Result<()> {
     database.close().await
 }
 
-async fn create(args: &EnvironmentArgs, name: &str, scopes: &[String]) -> anyhow::Result<()> {
+async fn create(args: &EnvironmentArgs, name: &str, scopes: &Scopes) -> anyhow::Result<()> {
     check_key_name(name).map_err(|problem| anyhow::anyhow!("the name of the key {problem}"))?;
     let installation = Installation::open(&args.database).await?;
     let environment = installation.environment(&args.environment)?;
-    let key = ApiKey::generate();
-    let new =
-        NewKey { environment: environment.pk, name, prefix: key.shown_prefix(), hash: &key.hash(), scopes };
-    if keys::create(&mut *installation.store.connect().await?, &new).await?.is_none() {
-        bail!(
+    let Installation { api_keys, actor, .. } = &installation;
+    let created = match api_keys.create(environment.pk, name, scopes, actor).await {
+        Err(ApiKeyError::Duplicate(_)) => bail!(
             "environment `{}` already has a key `{name}`; choose another name, or revoke that key",
             environment.name
-        );
-    }
-    println!("{}", key.expose());
+        ),
+        created => created?,
+    };
+    println!("{}", created.key.expose());
     installation.close().await
 }
 
 async fn revoke(args: &EnvironmentArgs, key: &str) -> anyhow::Result<()> {
     let installation = Installation::open(&args.database).await?;
     let environment = installation.environment(&args.environment)?;
-    if !keys::revoke(&mut *installation.store.connect().await?, environment.pk, key).await? {
+    let Installation { api_keys, actor, .. } = &installation;
+    if !api_keys.revoke_by_name_or_id(environment.pk, key, actor).await? {
         bail!(
             "environment `{}` has no valid key `{key}`; list the keys with `syncline keys list`",
             environment.name
@@ -164,7 +166,7 @@ async fn rotate_data(args: &EnvironmentArgs) -> anyhow::Result<()> {
     let environment = installation.environment(&args.environment)?;
     let progress = ProgressBar::new_spinner().with_message("secrets encrypted again");
     let tell = |values| progress.set_position(values);
-    let rotated = installation.environments.rotate_data_key(environment.pk, &tell).await;
+    let rotated = installation.environments.rotate_data_key(environment.pk, &tell, &installation.actor).await;
     progress.finish_and_clear();
     let Resealed { version, values } = rotated?;
     println!(
@@ -186,31 +188,26 @@ impl GeneratedKey {
 /// Makes sure that the default environment has a secret key: the configured one, which follows its setting, or a
 /// new one if the database has none.
 pub(super) async fn ensure_key(
-    store: &Store,
+    api_keys: &ApiKeys,
     environments: &Environments,
     configured: Option<ApiKey>,
 ) -> anyhow::Result<Option<GeneratedKey>> {
     let environment =
         environments.find_by_name(DEFAULT_ENVIRONMENT).context("the default environment is missing")?;
-    let mut tx = store.begin().await?;
-    let (key, name) = match configured {
-        None if keys::any_exists(&mut tx).await? => return Ok(None),
-        None => (ApiKey::generate(), FIRST_KEY),
+    let (scopes, actor) = (Scopes::new(ScopePreset::Full.scopes()), Actor::host());
+    match configured {
         Some(key) => {
-            keys::revoke_replaced(&mut tx, environment.pk, CONFIGURED_KEY, &key.hash()).await?;
-            (key, CONFIGURED_KEY)
+            api_keys.replace(environment.pk, CONFIGURED_KEY, &scopes, &key, &actor).await?;
+            Ok(None)
         }
-    };
-    let scopes = ScopePreset::Full.scopes();
-    let new = NewKey {
-        environment: environment.pk,
-        name,
-        prefix: key.shown_prefix(),
-        hash: &key.hash(),
-        scopes: &scopes,
-    };
-    // Another host may have stored the same key a moment ago.
-    keys::create(&mut tx, &new).await?;
-    tx.commit().await?;
-    Ok((name == FIRST_KEY).then_some(GeneratedKey(key)))
+        None if api_keys.any_exists().await? => Ok(None),
+        None => {
+            let created = api_keys.create(environment.pk, FIRST_KEY, &scopes, &actor).await;
+            match created {
+                // Another host has created it a moment ago.
+                Err(ApiKeyError::Duplicate(_)) => Ok(None),
+                created => Ok(Some(GeneratedKey(created?.key))),
+            }
+        }
+    }
 }

@@ -23,7 +23,7 @@ use super::{Cli, Done, variables};
 use crate::host::{Foundation, Host, HostSettings};
 use syncline_api::connect_ui::{self, ApiAddress, FrameAncestors};
 use syncline_api::{self as api, server};
-use syncline_auth::{Accounts, ApiKey, Environments};
+use syncline_auth::{Accounts, ApiKey, ApiKeys, Environments};
 use syncline_config::{DeletionHold, MINIMUM_INTERVAL};
 use syncline_egress::{EgressGateway, EgressSettings, HostPort};
 use syncline_engine::{
@@ -195,8 +195,9 @@ async fn serve(args: &ServeArgs, began: Instant, stop: &CancellationToken) -> an
         };
         let Some(opened) = stop.run_until_cancelled(opened).await else { return Ok(()) };
         let (store, environments) = opened?;
+        let api_keys = ApiKeys::new(store.clone(), Arc::clone(&events));
         // Not cancelled by `stop`: a new key that is not printed would be lost.
-        if let Some(generated) = ensure_key(&store, &environments, secret_key).await? {
+        if let Some(generated) = ensure_key(&api_keys, &environments, secret_key).await? {
             println!("Secret key of environment `dev`, shown only once: {}", generated.expose());
         }
         let addresses = Addresses::of(args, listener.local_addr()?);

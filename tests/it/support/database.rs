@@ -53,6 +53,12 @@ impl TestDatabase {
         sqlx::query_scalar(AssertSqlSafe(sql)).fetch_all(&mut conn).await.expect("the query gives text")
     }
 
+    /// The targets of the audit log's entries with this action, oldest first.
+    pub async fn audited(&self, action: &str) -> Vec<String> {
+        let target = "target_kind || ' ' || target";
+        self.texts(&format!("SELECT {target} FROM audit_log WHERE action = '{action}' ORDER BY pk")).await
+    }
+
     /// Makes changes that a client cannot make, to create rare states.
     pub async fn execute(&self, sql: &str) {
         execute(&self.url(), sql.to_owned()).await.expect("the statement is executed");

@@ -287,7 +287,7 @@ pub(super) async fn get_connection(
         }
         ConnectionBody::new(described, credentials)
     };
-    match app.connections.fetch(&client.environment, &key, &id, options).await {
+    match app.connections.fetch(&client.environment, &key, &id, options, &client.actor()).await {
         Ok(fetched) => {
             let credentials = fetched.credentials.map(|credentials| credentials.to_wire(shows_refresh_token));
             Ok(Json(body(fetched.described, credentials)))

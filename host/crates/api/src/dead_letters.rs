@@ -166,11 +166,12 @@ pub(super) async fn replay_dead_letter(
     ApiPath(id): ApiPath,
     _: NoQuery,
 ) -> Result<Json<DeadLetterReplayResponse>, ApiError> {
-    let outcome = match app.dead_letters.replay(client.environment.pk, parse_id(&id)?).await? {
-        Replayed::Added => "added",
-        Replayed::Updated => "updated",
-        Replayed::Unchanged => "unchanged",
-    };
+    let outcome =
+        match app.dead_letters.replay(client.environment.pk, parse_id(&id)?, &client.actor()).await? {
+            Replayed::Added => "added",
+            Replayed::Updated => "updated",
+            Replayed::Unchanged => "unchanged",
+        };
     Ok(Json(DeadLetterReplayResponse { outcome }))
 }
 
@@ -193,7 +194,7 @@ pub(super) async fn drop_dead_letter(
     ApiPath(id): ApiPath,
     _: NoQuery,
 ) -> Result<StatusCode, ApiError> {
-    app.dead_letters.discard(client.environment.pk, parse_id(&id)?).await?;
+    app.dead_letters.discard(client.environment.pk, parse_id(&id)?, &client.actor()).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

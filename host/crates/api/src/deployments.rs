@@ -61,6 +61,6 @@ pub(super) async fn create_deployment(
     };
     check_content_type(request.headers(), "application/x-tar")?;
     let bytes = read_body(request, MAX_BUNDLE_BYTES).await?;
-    let deployment = app.deployments.deploy(&client.environment, &bytes, dry_run).await?;
+    let deployment = app.deployments.deploy(&client.environment, &bytes, dry_run, &client.actor()).await?;
     Ok(Json(deployment))
 }

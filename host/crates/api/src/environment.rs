@@ -14,6 +14,7 @@ use syncline_auth::{
     Client, EnvironmentSettings, FormerKeys, Scope, ScopePreset, Scopes, SettingsChange, SigningKey,
     check_key_name, rights,
 };
+use syncline_types::actor::Actor;
 
 /// An environment.
 #[derive(Debug, Serialize, ToSchema)]
@@ -95,7 +96,7 @@ pub(super) async fn get_environment(
     client: EnvironmentAuth<rights::SettingsRead>,
     _: NoQuery,
 ) -> Result<Json<EnvironmentResponse>, ApiError> {
-    app.environment_response(&client).await
+    app.environment_response(&client, &client.actor()).await
 }
 
 /// Update the environment
@@ -147,8 +148,9 @@ pub(super) async fn patch_environment(
     _: NoQuery,
     ApiJson(change): ApiJson<SettingsChange>,
 ) -> Result<Json<EnvironmentResponse>, ApiError> {
-    app.environments.change_settings(client.environment.pk, &change).await?;
-    app.environment_response(&client).await
+    let actor = client.actor();
+    app.environments.change_settings(client.environment.pk, &change, &actor).await?;
+    app.environment_response(&client, &actor).await
 }
 
 /// A new signing key.
@@ -187,8 +189,8 @@ pub(super) async fn rotate_signing_key(
     client: EnvironmentAuth<rights::WebhookSigningKeyRotate>,
     _: NoQuery,
 ) -> Result<Json<RotatedResponse>, ApiError> {
-    let environments = &app.environments;
-    let key = environments.rotate_signing_key(client.environment.pk, FormerKeys::Overlap).await?;
+    let (pk, actor) = (client.environment.pk, client.actor());
+    let key = app.environments.rotate_signing_key(pk, FormerKeys::Overlap, &actor).await?;
     Ok(Json(RotatedResponse { data: RotatedBody { webhook_signing_key: key.expose_text().to_owned() } }))
 }
 
@@ -276,7 +278,7 @@ pub(super) async fn create_key(
         return Err(ApiError::body("invalid_value", &["scopes"], message));
     }
     let environment = app.environments.get_by_id(environment_id).await?;
-    let created = app.api_keys.create(environment.pk, &display_name, &scopes).await?;
+    let created = app.api_keys.create(environment.pk, &display_name, &scopes, &client.actor()).await?;
     Ok(Json(CreatedKeyResponse {
         data: CreatedKeyBody {
             id: created.id,
@@ -327,21 +329,29 @@ pub(super) struct SuccessResponse {
 )]
 pub(super) async fn delete_key(
     State(app): State<App>,
-    _: EnvironmentAuth<rights::ApiKeysDelete>,
+    client: EnvironmentAuth<rights::ApiKeysDelete>,
     _: NoQuery,
     ApiJson(request): ApiJson<DeleteKeyRequest>,
 ) -> Result<Json<SuccessResponse>, ApiError> {
     let environment = app.environments.get_by_id(request.environment_id).await?;
-    app.api_keys.revoke(environment.pk, request.key_id).await?;
+    app.api_keys.revoke(environment.pk, request.key_id, &client.actor()).await?;
     Ok(Json(SuccessResponse { success: true }))
 }
 
 impl App {
-    async fn environment_response(&self, client: &Client) -> Result<Json<EnvironmentResponse>, ApiError> {
+    async fn environment_response(
+        &self,
+        client: &Client,
+        actor: &Actor,
+    ) -> Result<Json<EnvironmentResponse>, ApiError> {
         let environment = &client.environment;
         let settings = self.environments.settings(environment.pk).await?;
-        let signing_keys = self.environments.signing_keys(environment.pk).await?;
         let with_keys = client.allows(Scope::WebhookSigningKeyRead);
+        let signing_keys = if with_keys {
+            self.environments.reveal_signing_keys(environment.pk, actor).await?
+        } else {
+            self.environments.signing_keys(environment.pk).await?
+        };
         let data = EnvironmentBody {
             id: environment.id,
             name: environment.name.to_string(),

@@ -50,7 +50,8 @@ pub(super) async fn list_variables(
     client: EnvironmentAuth<rights::VariablesRead>,
     _: NoQuery,
 ) -> Result<Json<Vec<VariableBody>>, ApiError> {
-    let variables = app.variables.list(&client.environment).await.map_err(ApiError::internal)?;
+    let variables =
+        app.variables.reveal(&client.environment, &client.actor()).await.map_err(ApiError::internal)?;
     Ok(Json(variables.into_iter().map(|(name, value)| VariableBody { name, value }).collect()))
 }
 
@@ -85,7 +86,10 @@ pub(super) async fn put_variable(
         };
         ApiError::body(code, &["value"], problem.to_string())
     })?;
-    app.variables.set(&client.environment, &name, &value).await.map_err(ApiError::internal)?;
+    app.variables
+        .set(&client.environment, &name, &value, &client.actor())
+        .await
+        .map_err(ApiError::internal)?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -109,7 +113,7 @@ pub(super) async fn delete_variable(
     _: NoQuery,
 ) -> Result<StatusCode, ApiError> {
     let name = parse_name(&name)?;
-    app.variables.delete(&client.environment, &name).await.map_err(ApiError::internal)?;
+    app.variables.delete(&client.environment, &name, &client.actor()).await.map_err(ApiError::internal)?;
     Ok(StatusCode::NO_CONTENT)
 }
 

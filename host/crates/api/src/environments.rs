@@ -61,7 +61,7 @@ struct CreatedEnvironmentBody {
 )]
 pub(super) async fn create_environment(
     State(app): State<App>,
-    _: EnvironmentAuth<rights::EnvironmentsCreate>,
+    client: EnvironmentAuth<rights::EnvironmentsCreate>,
     _: NoQuery,
     ApiJson(request): ApiJson<CreateEnvironmentRequest>,
 ) -> Result<Json<CreatedEnvironmentResponse>, ApiError> {
@@ -70,10 +70,11 @@ pub(super) async fn create_environment(
         .parse()
         .map_err(|problem: InvalidName| ApiError::body("invalid_format", &["name"], problem.to_string()))?;
     let environments = &app.environments;
-    let environment = environments.create(&name).await?;
+    let actor = client.actor();
+    let environment = environments.create(&name, &actor).await?;
     if request.callback_url.is_some() {
         let change = SettingsChange { callback_url: Some(request.callback_url), ..SettingsChange::default() };
-        environments.change_settings(environment.pk, &change).await?;
+        environments.change_settings(environment.pk, &change, &actor).await?;
     }
     let data = CreatedEnvironmentBody { id: environment.id, name: environment.name.to_string() };
     Ok(Json(CreatedEnvironmentResponse { data }))
@@ -95,13 +96,13 @@ pub(super) async fn create_environment(
 )]
 pub(super) async fn delete_environment(
     State(app): State<App>,
-    _: EnvironmentAuth<rights::EnvironmentsDelete>,
+    client: EnvironmentAuth<rights::EnvironmentsDelete>,
     ApiPath(id): ApiPath,
     _: NoQuery,
 ) -> Result<StatusCode, ApiError> {
     let id: Uuid = id.parse().map_err(|_| ApiError::Path {
         errors: vec![FieldError::new("invalid_format", &["id"], "must be the UUID of an environment")],
     })?;
-    app.connections.delete_environment(id).await?;
+    app.connections.delete_environment(id, &client.actor()).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -297,7 +297,8 @@ pub(super) async fn replay(
     ApiPath(id): ApiPath,
     _: NoQuery,
 ) -> Result<(StatusCode, Json<InboundWebhookDetailBody>), ApiError> {
-    let detail = app.inbound_webhook_log.replay(client.environment.pk, parse_id(&id)?).await?;
+    let detail =
+        app.inbound_webhook_log.replay(client.environment.pk, parse_id(&id)?, &client.actor()).await?;
     Ok((StatusCode::ACCEPTED, Json(InboundWebhookDetailBody::new(detail)?)))
 }
 
@@ -335,7 +336,7 @@ pub(super) async fn replay_many(
         before: None,
         integration: parse_integration(request.provider_config_key, ApiError::body)?,
     };
-    let count = app.inbound_webhook_log.replay_many(client.environment.pk, filter).await?;
+    let count = app.inbound_webhook_log.replay_many(client.environment.pk, filter, &client.actor()).await?;
     Ok((StatusCode::ACCEPTED, Json(ReplayResponse { count })))
 }
 

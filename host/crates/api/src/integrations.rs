@@ -16,6 +16,7 @@ use super::one_or_many::OneOrMany;
 use super::time::iso;
 use syncline_auth::{Environment, IntegrationSettings, Scope, Texts, rights};
 use syncline_engine::{Integration, IntegrationChange, MAX_SETTINGS, NewIntegration};
+use syncline_types::actor::Actor;
 use syncline_types::ids::{IntegrationKey, InvalidName, ProviderSlug};
 use syncline_types::secret::Secret;
 
@@ -195,7 +196,7 @@ pub(super) async fn create_integration(
             custom: checked_texts("custom", request.custom)?,
         },
     };
-    let created = app.integrations.create(&client.environment, new).await?;
+    let created = app.integrations.create(&client.environment, new, &client.actor()).await?;
     Ok(Json(IntegrationResponse { data: app.integration_body(created) }))
 }
 
@@ -262,7 +263,7 @@ pub(super) async fn get_integration(
     let webhook_url = takes_webhooks.then(|| app.webhook_url(&client.environment, &integration.unique_key));
     let webhook_url = with_webhook.then_some(webhook_url);
     let credentials = if with_credentials && client.allows(Scope::IntegrationsReadCredentials) {
-        Some(app.shown_credentials(&client.environment, &integration)?)
+        Some(app.shown_credentials(&client.environment, &integration, &client.actor()).await?)
     } else {
         None
     };
@@ -343,7 +344,7 @@ pub(super) async fn update_integration(
             custom: checked_texts("custom", request.custom)?,
         },
     };
-    let updated = app.integrations.update(&client.environment, &key, change).await?;
+    let updated = app.integrations.update(&client.environment, &key, change, &client.actor()).await?;
     Ok(Json(IntegrationResponse { data: app.integration_body(updated) }))
 }
 
@@ -383,7 +384,7 @@ pub(super) async fn delete_integration(
     _: NoQuery,
 ) -> Result<Json<DeletedResponse>, ApiError> {
     let key = parse_path_key(&key)?;
-    app.integrations.delete(client.environment.pk, &key).await?;
+    app.integrations.delete(client.environment.pk, &key, &client.actor()).await?;
     Ok(Json(DeletedResponse::DONE))
 }
 
@@ -428,14 +429,14 @@ impl App {
         format!("{}/webhook/{}/{key}", self.public_url, environment.id)
     }
 
-    fn shown_credentials(
+    async fn shown_credentials(
         &self,
         environment: &Environment,
         integration: &Integration,
+        actor: &Actor,
     ) -> Result<Value, ApiError> {
-        let Some(credentials) = self.integrations.app_credentials(environment, integration)? else {
-            return Ok(Value::Null);
-        };
+        let credentials = self.integrations.reveal_app_credentials(environment, integration, actor).await?;
+        let Some(credentials) = credentials else { return Ok(Value::Null) };
         let provider = self.catalogue.find(&integration.provider);
         let provider = provider.ok_or_else(|| ApiError::UnknownProvider(integration.provider.to_string()))?;
         Ok(credentials.to_wire(provider.auth_mode))

@@ -21,7 +21,7 @@ pub(super) use self::socket::open_socket;
 use self::page::{failure_page, success_page};
 use super::App;
 use super::error::{ApiError, ErrorBody, FieldError};
-use super::extract::{ApiPath, ApiQuery, NoQuery, SessionAuth, SessionQueryAuth};
+use super::extract::{ApiPath, ApiQuery, NoQuery, RequestSource, SessionAuth, SessionQueryAuth};
 use syncline_auth::ClientOverride;
 use syncline_engine::{
     AUTHORIZATION_SECONDS, Callback, Outcome, ReturnPath, StartRequest, StartedAuthorization,
@@ -124,8 +124,9 @@ pub(super) async fn finish_oauth(
     State(app): State<App>,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
+    source: RequestSource,
 ) -> Response {
-    app.complete(query, &headers).await
+    app.complete(query, &headers, &source).await
 }
 
 /// Complete an app installation
@@ -148,8 +149,9 @@ pub(super) async fn finish_installation(
     State(app): State<App>,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
+    source: RequestSource,
 ) -> Response {
-    app.complete(query, &headers).await
+    app.complete(query, &headers, &source).await
 }
 
 /// The outcome of an authorization.
@@ -288,8 +290,13 @@ impl App {
         )
     }
 
-    async fn complete(&self, query: Option<String>, headers: &HeaderMap) -> Response {
-        let callback = Callback { query: query.unwrap_or_default(), cookies: cookies(headers) };
+    async fn complete(&self, query: Option<String>, headers: &HeaderMap, source: &RequestSource) -> Response {
+        let callback = Callback {
+            query: query.unwrap_or_default(),
+            cookies: cookies(headers),
+            address: source.address(),
+            request_id: source.request_id(),
+        };
         match self.authorizations.complete(callback).await {
             Ok(_) => success_page(),
             Err(error) => failure_page(error.into()),

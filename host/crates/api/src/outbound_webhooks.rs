@@ -292,7 +292,7 @@ pub(super) async fn redeliver(
     ApiPath(id): ApiPath,
     _: NoQuery,
 ) -> Result<(StatusCode, Json<DeliveryDetailBody>), ApiError> {
-    let detail = app.deliveries.redeliver(client.environment.pk, parse_id(&id)?).await?;
+    let detail = app.deliveries.redeliver(client.environment.pk, parse_id(&id)?, &client.actor()).await?;
     Ok((StatusCode::ACCEPTED, Json(DeliveryDetailBody::new(detail, &client)?)))
 }
 
@@ -320,7 +320,7 @@ pub(super) async fn redeliver_failed(
     ApiJson(request): ApiJson<RedeliverRequest>,
 ) -> Result<(StatusCode, Json<RedeliverResponse>), ApiError> {
     let since = parse_time("since", &request.since, ApiError::body)?;
-    let count = app.deliveries.redeliver_failed(client.environment.pk, since).await?;
+    let count = app.deliveries.redeliver_failed(client.environment.pk, since, &client.actor()).await?;
     Ok((StatusCode::ACCEPTED, Json(RedeliverResponse { count })))
 }
 

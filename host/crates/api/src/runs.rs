@@ -430,7 +430,7 @@ pub(super) async fn approve_run(
 ) -> Result<Json<RunBody>, ApiError> {
     let environment = client.environment.pk;
     let run = app.runs.get(environment, parse_id(&id)?).await?;
-    app.syncs.approve_run(environment, run.id).await?;
+    app.syncs.approve_run(environment, run.id, &client.actor()).await?;
     Ok(Json(app.runs.get(environment, run.id).await?.into()))
 }
 

@@ -4,18 +4,22 @@
 //! connections. This server has.
 
 use std::io;
+use std::net::IpAddr;
 use std::pin::pin;
 use std::time::Duration;
 
 use axum::{Extension, Router};
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tower::ServiceExt;
 
-use super::extract::Patience;
+use super::extract::{Patience, PeerAddress};
 
 /// The longest head of a request (request line and headers), in bytes. A longer one is answered with 431 and an empty
 /// body, and so is one with more than 100 headers, hyper's default. Heads are read before authentication, so they must
@@ -30,8 +34,8 @@ pub async fn serve(listener: TcpListener, routes: Router, patience: Duration, st
     let routes = routes.layer(Extension(Patience(patience)));
     let connections = TaskTracker::new();
     while let Some(accepted) = stop.run_until_cancelled(listener.accept()).await {
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
+        let (stream, peer) = match accepted {
+            Ok((stream, peer)) => (stream, peer.ip().to_canonical()),
             // Only this connection failed.
             Err(error) if concerns_one_connection(&error) => continue,
             Err(error) => {
@@ -44,7 +48,7 @@ pub async fn serve(listener: TcpListener, routes: Router, patience: Duration, st
         // ended.
         let _result = stream.set_nodelay(true);
         limit_reading(&stream, patience);
-        connections.spawn(serve_connection(stream, routes.clone(), patience, stop.clone()));
+        connections.spawn(serve_connection(stream, peer, routes.clone(), patience, stop.clone()));
     }
     drop(listener);
     connections.close();
@@ -53,7 +57,17 @@ pub async fn serve(listener: TcpListener, routes: Router, patience: Duration, st
 
 /// Serves one connection. Does not use the builder of `hyper_util`, which waits without a limit for the first bytes in
 /// order to detect HTTP/2.
-async fn serve_connection(stream: TcpStream, routes: Router, patience: Duration, stop: CancellationToken) {
+async fn serve_connection(
+    stream: TcpStream,
+    peer: IpAddr,
+    routes: Router,
+    patience: Duration,
+    stop: CancellationToken,
+) {
+    let routes = routes.map_request(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(PeerAddress(peer));
+        request
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(patience)

@@ -72,7 +72,7 @@ pub(super) async fn create_variant(
     let (name, variant) = parse_path(&name, &variant)?;
     let (integration, connection) = (&request.provider_config_key, &request.connection_id);
     let (connection, sync) = app.find_sync_name(&client, integration, connection, name.as_str()).await?;
-    let id = app.syncs.create_variant(&connection, &sync, &variant).await?;
+    let id = app.syncs.create_variant(&connection, &sync, &variant, &client.actor()).await?;
     Ok(Json(VariantResponse { id, name: sync.to_string(), variant: variant.to_string() }))
 }
 
@@ -104,7 +104,7 @@ pub(super) async fn delete_variant(
     let (integration, connection) = (&request.provider_config_key, &request.connection_id);
     // Not checked against the deployed syncs: variants of a removed sync can be deleted, too.
     let (connection, name) = app.find_sync_name(&client, integration, connection, name.as_str()).await?;
-    app.syncs.delete_variant(&connection, &name, &variant).await?;
+    app.syncs.delete_variant(&connection, &name, &variant, &client.actor()).await?;
     Ok(StatusCode::OK)
 }
 

@@ -155,7 +155,9 @@ pub(super) async fn trigger_syncs(
         (None, None, full_resync) => TriggerOptions { reset: full_resync == Some(true), empty_cache: false },
     };
     let selection = select(&integration, connection.as_deref(), &request.syncs, ApiError::body)?;
-    app.syncs.command(client.environment.pk, &selection, SyncCommand::Trigger(options)).await?;
+    app.syncs
+        .command(client.environment.pk, &selection, SyncCommand::Trigger(options), &client.actor())
+        .await?;
     Ok(StatusCode::OK)
 }
 
@@ -180,7 +182,7 @@ pub(super) async fn start_syncs(
 ) -> Result<StatusCode, ApiError> {
     let connection = request.connection_id.as_deref();
     let selection = select(&request.provider_config_key, connection, &request.syncs, ApiError::body)?;
-    app.syncs.command(client.environment.pk, &selection, SyncCommand::Start).await?;
+    app.syncs.command(client.environment.pk, &selection, SyncCommand::Start, &client.actor()).await?;
     Ok(StatusCode::OK)
 }
 
@@ -205,7 +207,7 @@ pub(super) async fn pause_syncs(
 ) -> Result<StatusCode, ApiError> {
     let connection = request.connection_id.as_deref();
     let selection = select(&request.provider_config_key, connection, &request.syncs, ApiError::body)?;
-    app.syncs.command(client.environment.pk, &selection, SyncCommand::Pause).await?;
+    app.syncs.command(client.environment.pk, &selection, SyncCommand::Pause, &client.actor()).await?;
     Ok(StatusCode::OK)
 }
 
@@ -387,7 +389,7 @@ pub(super) async fn update_connection_frequency(
         frequency.map_err(|problem| ApiError::body("invalid_format", &["frequency"], problem.to_string()))?;
     let (integration, connection) = (&request.provider_config_key, &request.connection_id);
     let (connection, sync) = app.find_sync_name(&client, integration, connection, &request.sync_name).await?;
-    let active = app.syncs.set_frequency(&connection, &sync, &variant, frequency).await?;
+    let active = app.syncs.set_frequency(&connection, &sync, &variant, frequency, &client.actor()).await?;
     Ok(Json(FrequencyResponse { frequency: active.to_string() }))
 }
 

@@ -11,10 +11,13 @@ use utoipa::ToSchema;
 
 use super::App;
 use super::error::{ApiError, ErrorBody, FieldError};
-use super::extract::{ApiPath, ApiQuery, MAX_BODY_BYTES, SessionQueryAuth, check_content_type, read_body};
+use super::extract::{
+    ApiPath, ApiQuery, MAX_BODY_BYTES, RequestSource, SessionQueryAuth, check_content_type, read_body,
+};
 use syncline_auth::ClientOverride;
 use syncline_engine::{ConnectSession, TypedCredentials};
 use syncline_providers::{AuthMode, Provider, WrongAnswer, WrongAnswerKind, check_answers};
+use syncline_types::actor::Actor;
 use syncline_types::ids::{IntegrationKey, InvalidName};
 use syncline_types::secret::Secret;
 
@@ -96,10 +99,12 @@ macro_rules! route {
             State(app): State<App>,
             ApiPath(key): ApiPath,
             SessionQueryAuth(session): SessionQueryAuth,
+            source: RequestSource,
             ApiQuery(query): ApiQuery<ConnectQuery>,
             TypedBody(body): TypedBody,
         ) -> Result<Json<ConnectedResponse>, ApiError> {
-            connect(&app, &session, $mode, &key, query, body).await.map(Json)
+            let actor = source.actor(session.identity());
+            connect(&app, &session, $mode, &key, query, body, &actor).await.map(Json)
         }
     };
 }
@@ -210,6 +215,7 @@ async fn connect(
     key: &str,
     query: ConnectQuery,
     body: Map<String, Value>,
+    actor: &Actor,
 ) -> Result<ConnectedResponse, ApiError> {
     if query.connection_id.is_some() {
         let message = "is not allowed: the host generates the id of a new connection, and a renewed connection keeps its id";
@@ -223,7 +229,7 @@ async fn connect(
     let connection_config =
         configuration(session, &key, provider, query.params, target.earlier_config.clone())?;
     let typed = credentials(provider, body, connection_config)?;
-    let connection = app.typed_connections.connect(session, &target, typed).await?;
+    let connection = app.typed_connections.connect(session, &target, typed, actor).await?;
     Ok(ConnectedResponse {
         connection_id: connection.connection_id.to_string(),
         provider_config_key: key.to_string(),

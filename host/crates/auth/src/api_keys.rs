@@ -5,15 +5,20 @@ mod secret_key;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
+use serde_json::json;
+use sqlx::PgConnection;
 use uuid::Uuid;
 
 pub use self::secret_key::{ApiKey, InvalidSecretKey, check_key_name};
 
 use super::Scopes;
 use syncline_store::Store;
+use syncline_store::audit_log::{self, NewEntry};
 use syncline_store::events::{Event, Events};
 pub use syncline_store::keys::KeyListing;
-use syncline_store::keys::{self, NewKey};
+use syncline_store::keys::{self, NewKey, RevokedKey};
+use syncline_types::actor::Actor;
+use syncline_types::audit_log::{AuditAction, TargetKind};
 use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::EnvironmentPk;
 
@@ -63,17 +68,13 @@ impl ApiKeys {
         environment: EnvironmentPk,
         name: &str,
         scopes: &Scopes,
+        actor: &Actor,
     ) -> Result<CreatedApiKey, ApiKeyError> {
         let key = ApiKey::generate();
-        let new = NewKey {
-            environment,
-            name,
-            prefix: key.shown_prefix(),
-            hash: &key.hash(),
-            scopes: scopes.names(),
-        };
-        let created = keys::create(&mut *self.store.connect().await?, &new).await?;
+        let mut tx = self.store.begin().await?;
+        let created = store_key(&mut tx, environment, name, scopes, &key, actor).await?;
         let created = created.ok_or_else(|| ApiKeyError::Duplicate(name.to_owned()))?;
+        tx.commit().await?;
         Ok(CreatedApiKey { id: created.id, key, created_at: created.created_at })
     }
 
@@ -83,11 +84,90 @@ impl ApiKeys {
     }
 
     /// Revokes a key on all hosts.
-    pub async fn revoke(&self, environment: EnvironmentPk, id: Uuid) -> Result<(), ApiKeyError> {
-        if !keys::revoke_by_id(&mut *self.store.connect().await?, environment, id).await? {
-            return Err(ApiKeyError::Unknown(id));
-        }
+    pub async fn revoke(
+        &self,
+        environment: EnvironmentPk,
+        id: Uuid,
+        actor: &Actor,
+    ) -> Result<(), ApiKeyError> {
+        let mut tx = self.store.begin().await?;
+        let revoked = keys::revoke_by_id(&mut tx, environment, id).await?.ok_or(ApiKeyError::Unknown(id))?;
+        note_revoked(&mut tx, environment, &revoked, actor).await?;
+        tx.commit().await?;
         self.events.publish(Event::Keys);
         Ok(())
     }
+
+    /// Revokes the keys with this name or id on all hosts. Returns whether there was one.
+    pub async fn revoke_by_name_or_id(
+        &self,
+        environment: EnvironmentPk,
+        name_or_id: &str,
+        actor: &Actor,
+    ) -> Result<bool, ApiKeyError> {
+        let mut tx = self.store.begin().await?;
+        let revoked = keys::revoke(&mut tx, environment, name_or_id).await?;
+        for key in &revoked {
+            note_revoked(&mut tx, environment, key, actor).await?;
+        }
+        tx.commit().await?;
+        self.events.publish(Event::Keys);
+        Ok(!revoked.is_empty())
+    }
+
+    /// Whether the installation has any valid key.
+    pub async fn any_exists(&self) -> Result<bool, ApiKeyError> {
+        Ok(keys::any_exists(&mut *self.store.connect().await?).await?)
+    }
+
+    /// Makes `key` the only valid key of the environment with this name. Does nothing if it already is.
+    pub async fn replace(
+        &self,
+        environment: EnvironmentPk,
+        name: &str,
+        scopes: &Scopes,
+        key: &ApiKey,
+        actor: &Actor,
+    ) -> Result<(), ApiKeyError> {
+        let mut tx = self.store.begin().await?;
+        if let Some(revoked) = keys::revoke_replaced(&mut tx, environment, name, &key.hash()).await? {
+            note_revoked(&mut tx, environment, &revoked, actor).await?;
+        }
+        // Another host may have stored the same key a moment ago.
+        store_key(&mut tx, environment, name, scopes, key, actor).await?;
+        Ok(tx.commit().await?)
+    }
+}
+
+/// Stores a key. Returns `None` if the environment has a valid key with this name, or the key itself exists.
+async fn store_key(
+    conn: &mut PgConnection,
+    environment: EnvironmentPk,
+    name: &str,
+    scopes: &Scopes,
+    key: &ApiKey,
+    actor: &Actor,
+) -> sqlx::Result<Option<keys::CreatedKey>> {
+    let new =
+        NewKey { environment, name, prefix: key.shown_prefix(), hash: &key.hash(), scopes: scopes.names() };
+    let created = keys::create(conn, &new).await?;
+    if let Some(created) = &created {
+        let id = created.id.to_string();
+        let entry = NewEntry::new(environment, AuditAction::ApiKeyCreated, TargetKind::ApiKey, id)
+            .with(json!({ "name": name, "scopes": scopes.names() }));
+        audit_log::write(conn, actor, &entry).await?;
+    }
+    Ok(created)
+}
+
+async fn note_revoked(
+    conn: &mut PgConnection,
+    environment: EnvironmentPk,
+    revoked: &RevokedKey,
+    actor: &Actor,
+) -> sqlx::Result<()> {
+    let id = revoked.id.to_string();
+    let entry = NewEntry::new(environment, AuditAction::ApiKeyRevoked, TargetKind::ApiKey, id)
+        .with(json!({ "name": revoked.name }));
+    audit_log::write(conn, actor, &entry).await
 }

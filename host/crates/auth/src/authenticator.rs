@@ -8,12 +8,14 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use super::cache::Cache;
 use super::{ApiKey, Environment, EnvironmentError, Environments, InvalidSecretKey, Scope, Scopes};
 use syncline_store::events::{Event, Events};
 use syncline_store::{Store, keys};
 use syncline_types::accounts::Role;
+use syncline_types::actor::Identity;
 use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::KeyPk;
 
@@ -52,6 +54,8 @@ impl AuthError {
 pub struct Client {
     pub environment: Arc<Environment>,
     key: KeyPk,
+    key_id: Uuid,
+    key_name: String,
     key_hash: [u8; 32],
     scopes: Scopes,
 }
@@ -63,6 +67,11 @@ impl Client {
 
     pub fn scopes(&self) -> &Scopes {
         &self.scopes
+    }
+
+    /// The author of the changes that are made with the client's key.
+    pub fn identity(&self) -> Identity {
+        Identity::ApiKey { id: self.key_id, name: self.key_name.clone() }
     }
 
     pub fn require(&self, scope: Scope) -> Result<(), AuthError> {
@@ -117,7 +126,14 @@ impl Authenticator {
         drop(conn);
         let environment = self.environments.get(stored.environment).await?;
         let scopes = Scopes::new(stored.scopes);
-        Ok(Arc::new(Client { environment, key: stored.pk, key_hash: hash, scopes }))
+        Ok(Arc::new(Client {
+            environment,
+            key: stored.pk,
+            key_id: stored.id,
+            key_name: stored.name,
+            key_hash: hash,
+            scopes,
+        }))
     }
 
     fn forget(&self) {

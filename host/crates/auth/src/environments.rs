@@ -4,17 +4,21 @@ use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use chrono::{DateTime, Utc};
+use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::cache::Cache;
 use super::{SigningKey, signing_keys};
 use syncline_crypto::{CryptoError, DataKey, MasterKeys, RecordKeys};
+use syncline_store::audit_log::{self, NewEntry};
 use syncline_store::data_keys::{KnownVersions, StoredVersion};
 use syncline_store::environments::StoredEnvironment;
 use syncline_store::events::{Event, Events};
 use syncline_store::{Store, closed_connections, data_keys, environments};
 use syncline_telemetry::clock::Clock;
+use syncline_types::actor::Actor;
+use syncline_types::audit_log::AuditAction;
 use syncline_types::environment_settings::{EnvironmentSettings, SettingsChange};
 use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::{EnvironmentName, EnvironmentPk};
@@ -115,7 +119,8 @@ impl Environments {
             record_keys: Cache::new(events),
         });
         environments.check_fingerprints().await?;
-        match environments.create(&EnvironmentName::from_stored(DEFAULT_ENVIRONMENT.to_owned())).await {
+        let name = EnvironmentName::from_stored(DEFAULT_ENVIRONMENT.to_owned());
+        match environments.create(&name, &Actor::host()).await {
             Ok(_) | Err(EnvironmentError::Duplicate(_)) => {}
             Err(error) => return Err(error),
         }
@@ -149,7 +154,11 @@ impl Environments {
     }
 
     /// Creates an environment with its own data key and signing key.
-    pub async fn create(&self, name: &EnvironmentName) -> Result<Arc<Environment>, EnvironmentError> {
+    pub async fn create(
+        &self,
+        name: &EnvironmentName,
+        actor: &Actor,
+    ) -> Result<Arc<Environment>, EnvironmentError> {
         let id = Uuid::new_v4();
         let (data_key, wrapped) = self.master_keys.new_data_key(&id.to_string());
         let mut tx = self.store.begin().await?;
@@ -157,15 +166,23 @@ impl Environments {
         let pk = created.ok_or_else(|| EnvironmentError::Duplicate(name.clone()))?;
         data_keys::create(&mut tx, pk, data_key.active_version(), &wrapped, true).await?;
         signing_keys::create(&mut tx, pk, &data_key).await?;
+        let entry = NewEntry::of_environment(pk, AuditAction::EnvironmentCreated);
+        audit_log::write(&mut tx, actor, &entry).await?;
         tx.commit().await?;
         self.reload().await?;
         self.get(pk).await
     }
 
     /// Deletes an environment with everything that belongs to it.
-    pub async fn delete(&self, pk: EnvironmentPk) -> Result<(), EnvironmentError> {
+    pub async fn delete(&self, pk: EnvironmentPk, actor: &Actor) -> Result<(), EnvironmentError> {
         let mut tx = self.store.begin().await?;
-        environments::lock(&mut tx, pk).await?;
+        if !environments::lock(&mut tx, pk).await? {
+            // Another request has deleted the environment.
+            return Ok(());
+        }
+        // Written first, because an entry takes the name from the environment's row.
+        let entry = NewEntry::of_environment(pk, AuditAction::EnvironmentDeleted);
+        audit_log::write(&mut tx, actor, &entry).await?;
         let connections = environments::delete(&mut tx, pk).await?;
         tx.commit().await?;
         for part in connections.chunks(CLOSE_BATCH_SIZE) {
@@ -214,9 +231,14 @@ impl Environments {
         &self,
         pk: EnvironmentPk,
         change: &SettingsChange,
+        actor: &Actor,
     ) -> Result<(), EnvironmentError> {
         let mut tx = self.store.begin().await?;
         environments::change_settings(&mut tx, pk, change).await?;
+        // Without the values: a URL may contain a secret.
+        let entry = NewEntry::of_environment(pk, AuditAction::EnvironmentSettingsChanged)
+            .with(json!({ "settings": change.names() }));
+        audit_log::write(&mut tx, actor, &entry).await?;
         tx.commit().await?;
         self.forget();
         Ok(())

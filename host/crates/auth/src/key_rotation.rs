@@ -8,12 +8,16 @@
 
 use std::time::Duration;
 
+use serde_json::json;
 use tokio::time::Instant;
 
 use super::{Environment, EnvironmentError, Environments};
 use syncline_crypto::{AssociatedData, CryptoError};
+use syncline_store::audit_log::{self, NewEntry};
 use syncline_store::sealed::{SealedColumn, SealedValue};
 use syncline_store::{data_keys, environments, hosts, sealed};
+use syncline_types::actor::Actor;
+use syncline_types::audit_log::AuditAction;
 use syncline_types::ids::{EnvironmentName, EnvironmentPk};
 
 /// Longer than a host takes to notice a change without a notification.
@@ -91,13 +95,18 @@ impl Environments {
         &self,
         pk: EnvironmentPk,
         progress: &(dyn Fn(u64) + Sync),
+        actor: &Actor,
     ) -> Result<Resealed, RotationError> {
         let environment = self.get(pk).await?;
         let version = self.ensure_newer_version(&environment).await?;
         self.wait_for_hosts(pk, version, false).await?;
         let mut tx = self.store.begin().await?;
         environments::lock(&mut tx, pk).await?;
-        data_keys::activate(&mut tx, pk, version).await?;
+        // An interrupted attempt may have activated the version.
+        if data_keys::activate(&mut tx, pk, version).await? {
+            let entry = NewEntry::of_environment(pk, AuditAction::DataKeyRotated);
+            audit_log::write(&mut tx, actor, &entry.with(json!({ "version": version }))).await?;
+        }
         tx.commit().await?;
         self.reload().await?;
         self.wait_for_hosts(pk, version, true).await?;

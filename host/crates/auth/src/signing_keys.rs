@@ -6,14 +6,18 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use chrono::{DateTime, Utc};
+use serde_json::json;
 use sqlx::PgConnection;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use super::{Environment, EnvironmentError, Environments};
 use syncline_crypto::{AssociatedData, CryptoError, DataKey, random_bytes};
+use syncline_store::audit_log::{self, NewEntry};
 use syncline_store::environments;
 use syncline_store::signing_keys::{self, StoredSigningKey};
+use syncline_types::actor::Actor;
+use syncline_types::audit_log::AuditAction;
 use syncline_types::ids::EnvironmentPk;
 use syncline_types::secret::Secret;
 
@@ -79,11 +83,26 @@ impl Environments {
         Ok(keys.iter().filter(|key| key.is_valid(now)).cloned().collect())
     }
 
+    /// Returns the environment's valid signing keys for a client, and records that the client has read them.
+    pub async fn reveal_signing_keys(
+        &self,
+        pk: EnvironmentPk,
+        actor: &Actor,
+    ) -> Result<Vec<SigningKey>, EnvironmentError> {
+        let keys = self.signing_keys(pk).await?;
+        let ids: Vec<Uuid> = keys.iter().map(|key| key.id).collect();
+        let entry =
+            NewEntry::of_environment(pk, AuditAction::CredentialsRead).with(json!({ "signing_keys": ids }));
+        audit_log::write(&mut *self.store.connect().await?, actor, &entry).await?;
+        Ok(keys)
+    }
+
     /// Creates a new key, which signs on all hosts from now on.
     pub async fn rotate_signing_key(
         &self,
         pk: EnvironmentPk,
         former: FormerKeys,
+        actor: &Actor,
     ) -> Result<SigningKey, EnvironmentError> {
         let environment = self.get(pk).await?;
         let mut tx = self.store.begin().await?;
@@ -100,6 +119,9 @@ impl Environments {
         signing_keys::expire_all(&mut tx, pk, overlap).await?;
         create(&mut tx, pk, &environment.data_key).await?;
         let valid = open_valid(&mut tx, &environment).await?;
+        let entry = NewEntry::of_environment(pk, AuditAction::SigningKeyRotated)
+            .with(json!({ "previous_keys_end_now": former == FormerKeys::EndNow }));
+        audit_log::write(&mut tx, actor, &entry).await?;
         tx.commit().await?;
         self.signing_keys.invalidate();
         valid.into_iter().next().ok_or(EnvironmentError::Unknown(pk))

@@ -14,6 +14,7 @@ use crate::connections::route::ConnectionRoute;
 use syncline_auth::{Environment, EnvironmentError, Environments, InvalidSessionToken, SessionToken};
 use syncline_store::Store;
 use syncline_store::connect_sessions::{self, NewSession, Reconnected};
+use syncline_types::actor::Identity;
 use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::{ConnectSessionPk, ConnectionId, IntegrationKey};
 
@@ -27,6 +28,7 @@ const RETENTION_SECONDS: i32 = 2 * 60 * 60;
 #[derive(Debug, Clone)]
 pub struct ConnectSession {
     pub pk: ConnectSessionPk,
+    id: Uuid,
     pub environment: Arc<Environment>,
     /// The end user whose account is connected: `{id, email, display_name, tags, organization}`, as connections store
     /// it.
@@ -176,6 +178,7 @@ impl ConnectSessions {
         drop(conn);
         Ok(ConnectSession {
             pk: stored.pk,
+            id: stored.id,
             environment: self.environments.get(stored.environment).await?,
             end_user: stored.end_user,
             tags: serde_json::from_value(stored.tags)?,
@@ -210,6 +213,12 @@ impl ConnectSessions {
 }
 
 impl ConnectSession {
+    /// The author of the changes that are made with the session's token.
+    pub fn identity(&self) -> Identity {
+        let end_user_id = self.end_user.as_ref().and_then(|user| user["id"].as_str()).map(str::to_owned);
+        Identity::ConnectSession { id: self.id, end_user_id }
+    }
+
     pub fn allows(&self, integration: &IntegrationKey) -> bool {
         match (&self.reconnects, &self.allowed_integrations) {
             (Some(reconnected), _) => reconnected.integration == *integration,

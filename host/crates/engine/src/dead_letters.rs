@@ -4,9 +4,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use serde_json::json;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
+use crate::audit_log::commit_records;
 use crate::connections::cache::ConnectionCache;
 use crate::functions::Functions;
 use crate::lookup::{LookupError, NamedScope};
@@ -17,11 +19,14 @@ use syncline_auth::Environments;
 use syncline_model::records::RecordOptions;
 use syncline_model::{self as model, Invalid};
 use syncline_sandbox::Limit;
+use syncline_store::audit_log::NewEntry;
 pub use syncline_store::dead_letters::DeadLetter;
 use syncline_store::dead_letters::{self, Filter};
 use syncline_store::runs::Scope;
 use syncline_store::streams::{self, LockedStream, StreamKey};
 use syncline_store::{Store, closed_connections, connections, records};
+use syncline_types::actor::Actor;
+use syncline_types::audit_log::{AuditAction, TargetKind};
 use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::{ConnectionId, EnvironmentPk, IntegrationKey, ModelName};
 
@@ -172,7 +177,12 @@ impl DeadLetters {
 
     /// Saves a record that was set aside, if it matches the deployed model and has not changed since. Then removes the
     /// letter.
-    pub async fn replay(&self, environment: EnvironmentPk, id: Uuid) -> Result<Replayed, DeadLetterError> {
+    pub async fn replay(
+        &self,
+        environment: EnvironmentPk,
+        id: Uuid,
+        actor: &Actor,
+    ) -> Result<Replayed, DeadLetterError> {
         // The keys are in the control database, so they are read before the transaction in the records database begins.
         // It is not known yet whether the model is encrypted; an unused key does no harm.
         let record_keys = self.environments.ensure_record_keys(environment).await.map_err(host)?;
@@ -204,7 +214,8 @@ impl DeadLetters {
         records::mark_seen(&mut tx, &stream, &saved.unchanged_positions).await?;
         dead_letters::delete(&mut tx, &mut stream, &letter).await?;
         streams::store_head(&mut tx, &stream).await?;
-        tx.commit().await?;
+        let entry = entry_of(environment, AuditAction::DeadLetterReplayed, &letter);
+        commit_records(&self.store, tx, actor, &entry).await?;
         self.changes.note(letter.stream.connection);
         Ok(match (saved.added, saved.updated) {
             (0, 0) => Replayed::Unchanged,
@@ -214,14 +225,24 @@ impl DeadLetters {
     }
 
     /// Drops a letter permanently.
-    pub async fn discard(&self, environment: EnvironmentPk, id: Uuid) -> Result<(), DeadLetterError> {
+    pub async fn discard(
+        &self,
+        environment: EnvironmentPk,
+        id: Uuid,
+        actor: &Actor,
+    ) -> Result<(), DeadLetterError> {
         let mut tx = self.store.begin_records().await?;
         let (letter, mut stream) = find_locked(&mut tx, environment, id).await?;
         dead_letters::delete(&mut tx, &mut stream, &letter).await?;
         streams::store_head(&mut tx, &stream).await?;
-        tx.commit().await?;
-        Ok(())
+        let entry = entry_of(environment, AuditAction::DeadLetterDeleted, &letter);
+        Ok(commit_records(&self.store, tx, actor, &entry).await?)
     }
+}
+
+fn entry_of(environment: EnvironmentPk, action: AuditAction, letter: &DeadLetter) -> NewEntry {
+    NewEntry::new(environment, action, TargetKind::DeadLetter, letter.id.to_string())
+        .with(json!({ "model": letter.model.as_str() }))
 }
 
 fn host(error: impl Into<anyhow::Error>) -> DeadLetterError {

@@ -29,11 +29,14 @@ use syncline_egress::HostPattern;
 use syncline_providers::Catalogue;
 use syncline_sandbox::{ComponentDigest, InvalidComponent, Sandbox};
 use syncline_store::Store;
+use syncline_store::audit_log::{self, NewEntry};
 use syncline_store::deployments::{self, ActiveFunction, LiveDeployment, NewDeployment, NewFunction};
 use syncline_store::events::{Event, Events};
 use syncline_store::hosts::ALIVE_WITHIN;
 use syncline_store::integrations::{self, Integration, NewIntegration};
 use syncline_store::{DEADLOCK_TRIES, connection_errors, environments, is_deadlock, schedules};
+use syncline_types::actor::Actor;
+use syncline_types::audit_log::{AuditAction, TargetKind};
 use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::{
     DeploymentPk, FunctionName, IntegrationKey, IntegrationPk, ModelName, ProviderSlug,
@@ -232,6 +235,7 @@ impl Deployments {
         environment: &Environment,
         bytes: &[u8],
         dry_run: bool,
+        actor: &Actor,
     ) -> Result<Deployment, DeployError> {
         let bundle = tokio::task::block_in_place(|| Bundle::read(bytes))?;
         let digest = BundleDigest::of(bytes);
@@ -261,14 +265,13 @@ impl Deployments {
         if dry_run || (is_active && deployment.changes.is_empty()) {
             return Ok(deployment);
         }
-        let id = Uuid::new_v4();
-        let staged = stage(&mut tx, environment, &bundle, &file.config, &state, id, &digest).await?;
+        let staged = stage(&mut tx, environment, &bundle, &file.config, &state, &digest, actor).await?;
         tx.commit().await?;
-        if let Err(error) = self.switch(environment, &file.config, staged.0).await {
-            deployments::fail(&mut *self.store.connect().await?, staged.0).await?;
+        if let Err(error) = self.switch(environment, &file.config, &staged, actor).await {
+            deployments::fail(&mut *self.store.connect().await?, staged.pk).await?;
             return Err(error);
         }
-        Ok(Deployment { id: Some(id), version: Some(staged.1), ..deployment })
+        Ok(Deployment { id: Some(staged.id), version: Some(staged.version), ..deployment })
     }
 
     /// Waits until every host is ready, then activates the deployment.
@@ -276,13 +279,14 @@ impl Deployments {
         &self,
         environment: &Environment,
         config: &SyncConfig,
-        deployment: DeploymentPk,
+        staged: &Staged,
+        actor: &Actor,
     ) -> Result<(), DeployError> {
         self.prepare_staged().await.map_err(DeployError::Host)?;
         let deadline = Instant::now() + WAIT_FOR_HOSTS;
         loop {
             let readiness =
-                deployments::readiness(&mut *self.store.connect().await?, deployment, ALIVE_WITHIN).await?;
+                deployments::readiness(&mut *self.store.connect().await?, staged.pk, ALIVE_WITHIN).await?;
             if let Some(problem) = readiness.problem {
                 return Err(DeployError::NotReady { problem });
             }
@@ -295,7 +299,7 @@ impl Deployments {
             tokio::time::sleep(HOST_POLL_INTERVAL).await;
         }
         let mut tries = 1;
-        while let Err(error) = self.activate(environment, config, deployment).await {
+        while let Err(error) = self.activate(environment, config, staged, actor).await {
             match error {
                 DeployError::Store(error) if is_deadlock(&error) && tries < DEADLOCK_TRIES => tries += 1,
                 error => return Err(error),
@@ -311,17 +315,26 @@ impl Deployments {
         &self,
         environment: &Environment,
         config: &SyncConfig,
-        deployment: DeploymentPk,
+        staged: &Staged,
+        actor: &Actor,
     ) -> Result<(), DeployError> {
         let mut tx = self.store.begin().await?;
         deployments::lock(&mut tx, environment.pk).await?;
         deployments::begin_switch(&mut tx, environment.pk).await?;
         // Another deployment may have been activated while the hosts compiled this one.
         let before = DeployedState::read(&mut tx, environment, config).await?;
-        before.plan(config)?;
-        deployments::activate(&mut tx, deployment).await?;
+        let changes = before.plan(config)?;
+        deployments::activate(&mut tx, staged.pk).await?;
         update_schedules(&mut tx, environment, config, &before).await?;
         self.set_environment(&mut tx, environment, config).await?;
+        let action = AuditAction::DeploymentActivated;
+        let details = json!({
+            "version": staged.version,
+            "changes": changes.len(),
+            "settings": before.settings.changed_by(&config.environment),
+        });
+        let entry = NewEntry::new(environment.pk, action, TargetKind::Deployment, config.name.as_str());
+        audit_log::write(&mut tx, actor, &entry.with(details)).await?;
         Ok(tx.commit().await?)
     }
 
@@ -649,15 +662,22 @@ fn function_change(
     }
 }
 
+/// A deployment that is stored and not active yet.
+struct Staged {
+    id: Uuid,
+    pk: DeploymentPk,
+    version: i32,
+}
+
 async fn stage(
     conn: &mut PgConnection,
     environment: &Environment,
     bundle: &Bundle,
     config: &SyncConfig,
     state: &DeployedState,
-    id: Uuid,
     digest: &BundleDigest,
-) -> Result<(DeploymentPk, i32), DeployError> {
+    actor: &Actor,
+) -> Result<Staged, DeployError> {
     let mut digests = BTreeMap::new();
     for (path, wasm) in &bundle.components {
         let digest = ComponentDigest::of(wasm);
@@ -668,7 +688,7 @@ async fn stage(
     for wanted in &config.integrations {
         let integration = match state.integration(&wanted.key) {
             Some(integration) => integration.pk,
-            None => create_integration(conn, environment, &wanted.key, &wanted.provider).await?,
+            None => create_integration(conn, environment, &wanted.key, &wanted.provider, actor).await?,
         };
         for (kind, name, stored) in stored_functions(wanted) {
             let spec = serde_json::to_value(stored).map_err(|error| DeployError::Host(error.into()))?;
@@ -685,6 +705,7 @@ async fn stage(
             component_digest: &digest.0,
         })
         .collect();
+    let id = Uuid::new_v4();
     let new = NewDeployment {
         id,
         environment: environment.pk,
@@ -692,7 +713,8 @@ async fn stage(
         digest: digest.as_str(),
         config: &serde_json::to_value(config).map_err(|error| DeployError::Host(error.into()))?,
     };
-    Ok(deployments::stage(conn, &new, &rows).await?)
+    let (pk, version) = deployments::stage(conn, &new, &rows).await?;
+    Ok(Staged { id, pk, version })
 }
 
 async fn create_integration(
@@ -700,6 +722,7 @@ async fn create_integration(
     environment: &Environment,
     key: &IntegrationKey,
     provider: &ProviderSlug,
+    actor: &Actor,
 ) -> sqlx::Result<IntegrationPk> {
     let new = NewIntegration {
         id: Uuid::new_v4(),
@@ -712,7 +735,13 @@ async fn create_integration(
         sealed_settings: None,
     };
     match integrations::create(conn, &new).await? {
-        Some(integration) => Ok(integration.pk),
+        Some(integration) => {
+            let action = AuditAction::IntegrationCreated;
+            let entry = NewEntry::new(environment.pk, action, TargetKind::Integration, key.as_str())
+                .with(json!({ "provider": provider.as_str() }));
+            audit_log::write(conn, actor, &entry).await?;
+            Ok(integration.pk)
+        }
         // Another request has created it meanwhile.
         None => integrations::find(conn, environment.pk, key)
             .await?

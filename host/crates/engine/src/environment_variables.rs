@@ -1,8 +1,13 @@
 //! Environment variables, encrypted with the environment's key.
 
+use serde_json::json;
+
 use syncline_auth::Environment;
 use syncline_crypto::{AssociatedData, CryptoError};
+use syncline_store::audit_log::{self, NewEntry};
 use syncline_store::{Store, environment_variables};
+use syncline_types::actor::Actor;
+use syncline_types::audit_log::{AuditAction, TargetKind};
 use syncline_types::ids::VariableName;
 
 const MAX_VALUE_BYTES: usize = 64 << 10;
@@ -53,8 +58,28 @@ impl EnvironmentVariables {
         Self { store }
     }
 
-    /// Returns names and values, sorted by name.
-    pub async fn list(
+    /// Returns names and values for a client, sorted by name, and records that the client has read them.
+    pub async fn reveal(
+        &self,
+        environment: &Environment,
+        actor: &Actor,
+    ) -> Result<Vec<(String, String)>, EnvironmentVariableError> {
+        let variables = self.list(environment).await?;
+        let names: Vec<&str> = variables.iter().map(|(name, _)| name.as_str()).collect();
+        let entry = NewEntry::of_environment(environment.pk, AuditAction::CredentialsRead)
+            .with(json!({ "environment_variables": names }));
+        audit_log::write(&mut *self.store.connect().await?, actor, &entry).await?;
+        Ok(variables)
+    }
+
+    /// Returns the names, sorted.
+    pub async fn names(&self, environment: &Environment) -> Result<Vec<String>, EnvironmentVariableError> {
+        let listed = environment_variables::list(&mut *self.store.connect().await?, environment.pk).await?;
+        Ok(listed.into_iter().map(|(name, _)| name).collect())
+    }
+
+    /// Returns names and values for functions, sorted by name.
+    pub(crate) async fn list(
         &self,
         environment: &Environment,
     ) -> Result<Vec<(String, String)>, EnvironmentVariableError> {
@@ -77,12 +102,17 @@ impl EnvironmentVariables {
         environment: &Environment,
         name: &VariableName,
         value: &VariableValue,
+        actor: &Actor,
     ) -> Result<(), EnvironmentVariableError> {
         let name = name.as_str();
         let sealed =
             environment.data_key.seal(associated_data(&row(environment, name)), value.as_str().as_bytes());
-        environment_variables::set(&mut *self.store.connect().await?, environment.pk, name, &sealed).await?;
-        Ok(())
+        let mut tx = self.store.begin().await?;
+        environment_variables::set(&mut tx, environment.pk, name, &sealed).await?;
+        let action = AuditAction::EnvironmentVariableSet;
+        let entry = NewEntry::new(environment.pk, action, TargetKind::EnvironmentVariable, name);
+        audit_log::write(&mut tx, actor, &entry).await?;
+        Ok(tx.commit().await?)
     }
 
     /// Returns `false` if there is no variable with this name.
@@ -90,9 +120,17 @@ impl EnvironmentVariables {
         &self,
         environment: &Environment,
         name: &VariableName,
+        actor: &Actor,
     ) -> Result<bool, EnvironmentVariableError> {
-        Ok(environment_variables::delete(&mut *self.store.connect().await?, environment.pk, name.as_str())
-            .await?)
+        let mut tx = self.store.begin().await?;
+        if !environment_variables::delete(&mut tx, environment.pk, name.as_str()).await? {
+            return Ok(false);
+        }
+        let action = AuditAction::EnvironmentVariableDeleted;
+        let entry = NewEntry::new(environment.pk, action, TargetKind::EnvironmentVariable, name.as_str());
+        audit_log::write(&mut tx, actor, &entry).await?;
+        tx.commit().await?;
+        Ok(true)
     }
 }
 

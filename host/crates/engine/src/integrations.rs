@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 use crate::connections::Connections;
@@ -14,8 +14,11 @@ use crate::lookup::{LookupError, find_integration};
 use syncline_auth::{AppCredentials, AppCredentialsError, Environment, IntegrationSettings, SettingsError};
 use syncline_providers::{AuthMode, Catalogue, Provider};
 use syncline_store::Store;
+use syncline_store::audit_log::{self, NewEntry};
 pub use syncline_store::integrations::Integration;
 use syncline_store::integrations::{self, IntegrationUpdate};
+use syncline_types::actor::Actor;
+use syncline_types::audit_log::{AuditAction, TargetKind};
 use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::{EnvironmentPk, IntegrationKey, ProviderSlug};
 
@@ -44,6 +47,21 @@ pub struct IntegrationChange {
     pub credentials: Option<Map<String, Value>>,
     /// Merged into the settings, key by key.
     pub settings: IntegrationSettings,
+}
+
+impl IntegrationChange {
+    /// The names of the members that the change sets.
+    fn changed_members(&self) -> Vec<&'static str> {
+        let members = [
+            ("unique_key", self.unique_key.is_some()),
+            ("display_name", self.display_name.is_some()),
+            ("forward_webhooks", self.forward_webhooks.is_some()),
+            ("credentials", self.credentials.is_some()),
+            ("integration_config", !self.settings.integration_config.is_empty()),
+            ("custom", !self.settings.custom.is_empty()),
+        ];
+        members.into_iter().filter(|(_, is_set)| *is_set).map(|(name, _)| name).collect()
+    }
 }
 
 /// Why an integration was not created, returned, changed or deleted.
@@ -132,7 +150,26 @@ impl Integrations {
         Ok((integration, provider))
     }
 
-    /// Decrypts the credentials of the integration's app, if it has any.
+    /// Decrypts the credentials of the integration's app for a client, if it has any, and records that the client has
+    /// read them.
+    pub async fn reveal_app_credentials(
+        &self,
+        environment: &Environment,
+        integration: &Integration,
+        actor: &Actor,
+    ) -> Result<Option<AppCredentials>, IntegrationError> {
+        let credentials = self.app_credentials(environment, integration)?;
+        if credentials.is_some() {
+            let key = integration.unique_key.as_str();
+            let entry =
+                NewEntry::new(environment.pk, AuditAction::CredentialsRead, TargetKind::Integration, key);
+            audit_log::write(&mut *self.store.connect().await?, actor, &entry).await?;
+        }
+        Ok(credentials)
+    }
+
+    /// Decrypts the credentials of the integration's app, if it has any. Clients must not see more than their public
+    /// part; see [`Self::reveal_app_credentials`].
     pub fn app_credentials(
         &self,
         environment: &Environment,
@@ -146,6 +183,7 @@ impl Integrations {
         &self,
         environment: &Environment,
         new: NewIntegration,
+        actor: &Actor,
     ) -> Result<Integration, IntegrationError> {
         let mode = self.provider(&new.provider)?.auth_mode;
         let credentials = match new.credentials {
@@ -169,8 +207,16 @@ impl Integrations {
             sealed_credentials: sealed_credentials.as_deref(),
             sealed_settings: sealed_settings.as_deref(),
         };
-        let created = integrations::create(&mut *self.store.connect().await?, &row).await?;
-        created.ok_or(IntegrationError::Duplicate(new.unique_key))
+        let mut tx = self.store.begin().await?;
+        let created = integrations::create(&mut tx, &row).await?;
+        let created = created.ok_or_else(|| IntegrationError::Duplicate(new.unique_key.clone()))?;
+        let key = created.unique_key.as_str();
+        let entry =
+            NewEntry::new(environment.pk, AuditAction::IntegrationCreated, TargetKind::Integration, key)
+                .with(json!({ "provider": created.provider.as_str() }));
+        audit_log::write(&mut tx, actor, &entry).await?;
+        tx.commit().await?;
+        Ok(created)
     }
 
     /// Changes the fields that are set. The connections, syncs and records of an integration stay, even under a new
@@ -180,11 +226,13 @@ impl Integrations {
         environment: &Environment,
         key: &IntegrationKey,
         change: IntegrationChange,
+        actor: &Actor,
     ) -> Result<Integration, IntegrationError> {
         let mut tx = self.store.begin().await?;
         let before = integrations::lock(&mut tx, environment.pk, key).await?;
         let before = before.ok_or_else(|| LookupError::UnknownIntegration(key.clone()))?;
         let data_key = &environment.data_key;
+        let changed = change.changed_members();
         let credentials = match change.credentials {
             Some(members) => {
                 let mode = self.provider(&before.provider)?.auth_mode;
@@ -213,6 +261,14 @@ impl Integrations {
         };
         let updated = integrations::update(&mut tx, before.pk, &update).await?;
         let updated = updated.ok_or(IntegrationError::Duplicate(unique_key))?;
+        let entry = NewEntry::new(
+            environment.pk,
+            AuditAction::IntegrationUpdated,
+            TargetKind::Integration,
+            updated.unique_key.as_str(),
+        )
+        .with(json!({ "changed": changed, "previous_key": key.as_str() }));
+        audit_log::write(&mut tx, actor, &entry).await?;
         tx.commit().await?;
         self.connection_cache.forget_all();
         self.inbound_webhooks.forget();
@@ -224,8 +280,10 @@ impl Integrations {
         &self,
         environment: EnvironmentPk,
         key: &IntegrationKey,
+        actor: &Actor,
     ) -> Result<(), IntegrationError> {
-        self.connections.delete_integration(environment, key).await.map_err(IntegrationError::Deletion)?;
+        let deleted = self.connections.delete_integration(environment, key, actor).await;
+        deleted.map_err(IntegrationError::Deletion)?;
         self.inbound_webhooks.forget();
         Ok(())
     }

@@ -3,6 +3,7 @@
 //! The binary creates them in the order of their dependencies, and registers their tasks with the supervisor.
 
 mod actions;
+mod audit_log;
 mod authorizations;
 mod connect_sessions;
 mod connections;
@@ -37,6 +38,7 @@ pub use self::actions::idempotency_key::{IdempotencyKey, InvalidIdempotencyKey};
 pub use self::actions::keyed::KeyedResult;
 pub use self::actions::queued::ActionJob;
 pub use self::actions::request::ActionCall;
+pub use self::audit_log::{AuditEntry, AuditFilter, AuditLog, AuditLogError, AuditPosition};
 pub use self::authorizations::{
     AUTHORIZATION_SECONDS, AuthorizationError, AuthorizationParts, Authorizations, Callback, Outcome,
     ReturnPath, StartRequest, StartedAuthorization,

@@ -3,13 +3,17 @@
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
+use serde_json::json;
 use uuid::Uuid;
 
 use syncline_engine::{ConnectionCache, LookupError};
 use syncline_store::Store;
+use syncline_store::audit_log::{self, NewEntry};
 use syncline_store::events::{Event, Events};
 use syncline_store::outbound_webhooks::log::{self, Filter, Redelivery};
 pub use syncline_store::outbound_webhooks::log::{Delivery, LoggedAttempt, State as DeliveryState};
+use syncline_types::actor::Actor;
+use syncline_types::audit_log::{AuditAction, TargetKind};
 use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::{ConnectionId, EnvironmentPk, IntegrationKey};
 
@@ -108,15 +112,20 @@ impl DeliveryLog {
         &self,
         environment: EnvironmentPk,
         id: Uuid,
+        actor: &Actor,
     ) -> Result<DeliveryDetail, DeliveryError> {
         let mut tx = self.store.begin().await?;
         let found = log::find(&mut tx, environment, id).await?;
         let (delivery, _) = found.ok_or_else(|| DeliveryError::Unknown(id.to_string()))?;
         match log::redeliver(&mut tx, delivery.pk).await? {
-            Redelivery::Due => tx.commit().await?,
+            Redelivery::Due => {}
             Redelivery::InFlight => return Err(DeliveryError::InFlight),
             Redelivery::NoUrl => return Err(DeliveryError::NoUrl),
         }
+        let (action, delivery) = (AuditAction::OutboundWebhookRedelivered, id.to_string());
+        let entry = NewEntry::new(environment, action, TargetKind::OutboundWebhook, delivery);
+        audit_log::write(&mut tx, actor, &entry).await?;
+        tx.commit().await?;
         let detail = self.get(environment, id).await;
         // Published only now, so that the response shows the delivery as pending and not as after its next attempt.
         self.events.publish(Event::Webhooks);
@@ -124,17 +133,23 @@ impl DeliveryLog {
     }
 
     /// Redelivers failed deliveries that were written at `since` or later, and returns how many. Skips deliveries
-    /// without a configured URL.
+    /// without a configured URL. The audit log gets one entry for each transaction, with the number of its deliveries.
     pub async fn redeliver_failed(
         &self,
         environment: EnvironmentPk,
         since: DateTime<Utc>,
+        actor: &Actor,
     ) -> Result<u64, DeliveryError> {
         let mut count = 0;
         let mut before = None;
         loop {
             let mut tx = self.store.begin().await?;
             let (made_due, last) = log::redeliver_failed(&mut tx, environment, since, before, BATCH).await?;
+            if made_due > 0 {
+                let entry = NewEntry::of_environment(environment, AuditAction::OutboundWebhookRedelivered)
+                    .with(json!({ "webhooks": made_due }));
+                audit_log::write(&mut tx, actor, &entry).await?;
+            }
             tx.commit().await?;
             count += made_due;
             if last.is_none() {

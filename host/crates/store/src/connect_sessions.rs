@@ -13,6 +13,7 @@ const CONNECTION_EXISTS: &str = "connect_sessions_reconnects_pk_fkey";
 #[derive(Debug)]
 pub struct StoredSession {
     pub pk: ConnectSessionPk,
+    pub id: Uuid,
     pub environment: EnvironmentPk,
     pub end_user: Option<Value>,
     pub tags: Value,
@@ -86,7 +87,7 @@ pub async fn create(conn: &mut PgConnection, new: &NewSession<'_>) -> sqlx::Resu
 pub async fn find(conn: &mut PgConnection, token_hash: &[u8]) -> sqlx::Result<Option<StoredSession>> {
     let row = sqlx::query!(
         r#"
-        SELECT s.pk, s.environment_pk, s.end_user, s.tags, s.allowed_integrations,
+        SELECT s.pk, s.id, s.environment_pk, s.end_user, s.tags, s.allowed_integrations,
                s.integrations_config_defaults, s.overrides, s.webhook_url_override, s.expires_at,
                c.pk AS "reconnects_pk?", c.connection_id AS "connection_id?", i.unique_key AS "unique_key?"
         FROM connect_sessions s
@@ -109,6 +110,7 @@ pub async fn find(conn: &mut PgConnection, token_hash: &[u8]) -> sqlx::Result<Op
     };
     Ok(Some(StoredSession {
         pk: ConnectSessionPk(row.pk),
+        id: row.id,
         environment: EnvironmentPk(row.environment_pk),
         end_user: row.end_user,
         tags: row.tags,

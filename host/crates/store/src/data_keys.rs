@@ -71,11 +71,17 @@ pub async fn create(
     Ok(())
 }
 
-/// Makes a version the active one, which encrypts new values, and notifies all hosts.
-pub async fn activate(conn: &mut PgConnection, environment: EnvironmentPk, version: i32) -> sqlx::Result<()> {
-    sqlx::query!(
-        "UPDATE data_key_versions SET is_active = false WHERE environment_pk = $1 AND is_active",
+/// Makes a version the active one, which encrypts new values, and notifies all hosts. Returns `false` if it is the
+/// active one already.
+pub async fn activate(
+    conn: &mut PgConnection,
+    environment: EnvironmentPk,
+    version: i32,
+) -> sqlx::Result<bool> {
+    let replaced = sqlx::query!(
+        "UPDATE data_key_versions SET is_active = false WHERE environment_pk = $1 AND is_active AND version <> $2",
         environment.0,
+        version,
     )
     .execute(&mut *conn)
     .await?;
@@ -92,7 +98,7 @@ pub async fn activate(conn: &mut PgConnection, environment: EnvironmentPk, versi
     )
     .fetch_all(conn)
     .await?;
-    Ok(())
+    Ok(replaced.rows_affected() > 0)
 }
 
 /// Replaces the wrapped form of a version. Returns `false` if it has changed since it was read.

@@ -10,6 +10,8 @@ use syncline_types::ids::{EnvironmentPk, KeyPk};
 #[derive(Debug, Clone)]
 pub struct StoredKey {
     pub pk: KeyPk,
+    pub id: Uuid,
+    pub name: String,
     pub environment: EnvironmentPk,
     pub scopes: Vec<String>,
 }
@@ -38,13 +40,15 @@ pub struct NewKey<'a> {
 
 pub async fn find_by_hash(conn: &mut PgConnection, hash: &[u8]) -> sqlx::Result<Option<StoredKey>> {
     let row = sqlx::query!(
-        "SELECT pk, environment_pk, scopes FROM api_keys WHERE hash = $1 AND revoked_at IS NULL",
+        "SELECT pk, id, name, environment_pk, scopes FROM api_keys WHERE hash = $1 AND revoked_at IS NULL",
         hash,
     )
     .fetch_optional(conn)
     .await?;
     Ok(row.map(|row| StoredKey {
         pk: KeyPk(row.pk),
+        id: row.id,
+        name: row.name,
         environment: EnvironmentPk(row.environment_pk),
         scopes: row.scopes,
     }))
@@ -76,75 +80,83 @@ pub async fn create(conn: &mut PgConnection, key: &NewKey<'_>) -> sqlx::Result<O
     .await
 }
 
-/// Revokes the key with this name if its hash differs from `hash`, and notifies all hosts.
+/// A key that was revoked.
+#[derive(Debug, Clone)]
+pub struct RevokedKey {
+    pub id: Uuid,
+    pub name: String,
+}
+
+/// Revokes the key with this name if its hash differs from `hash`, and notifies all hosts. Returns the revoked key.
 pub async fn revoke_replaced(
     conn: &mut PgConnection,
     environment: EnvironmentPk,
     name: &str,
     hash: &[u8],
-) -> sqlx::Result<()> {
-    sqlx::query!(
+) -> sqlx::Result<Option<RevokedKey>> {
+    let revoked = sqlx::query!(
         r#"
         WITH revoked AS (
             UPDATE api_keys SET revoked_at = now()
             WHERE environment_pk = $1 AND name = $2 AND hash <> $3 AND revoked_at IS NULL
-            RETURNING pk
+            RETURNING id, name
         )
-        SELECT pg_notify('syncline', 'keys') FROM revoked
+        SELECT id AS "id!", name AS "name!", pg_notify('syncline', 'keys') FROM revoked
         "#,
         environment.0,
         name,
         hash,
     )
-    .fetch_all(conn)
+    .fetch_optional(conn)
     .await?;
-    Ok(())
+    Ok(revoked.map(|row| RevokedKey { id: row.id, name: row.name }))
 }
 
-/// Revokes a key by its name or public id, and notifies all hosts. Returns `false` if it does not exist.
+/// Revokes a key by its name or public id, and notifies all hosts. Returns the revoked keys: none if no key has this
+/// name or id, and two if one key has the id of another as its name.
 pub async fn revoke(
     conn: &mut PgConnection,
     environment: EnvironmentPk,
     name_or_id: &str,
-) -> sqlx::Result<bool> {
+) -> sqlx::Result<Vec<RevokedKey>> {
     let revoked = sqlx::query!(
         r#"
         WITH revoked AS (
             UPDATE api_keys SET revoked_at = now()
             WHERE environment_pk = $1 AND (name = $2 OR id::text = $2) AND revoked_at IS NULL
-            RETURNING pk
+            RETURNING id, name
         )
-        SELECT pg_notify('syncline', 'keys') FROM revoked
+        SELECT id AS "id!", name AS "name!", pg_notify('syncline', 'keys') FROM revoked
         "#,
         environment.0,
         name_or_id,
     )
     .fetch_all(conn)
     .await?;
-    Ok(!revoked.is_empty())
+    Ok(revoked.into_iter().map(|row| RevokedKey { id: row.id, name: row.name }).collect())
 }
 
-/// Revokes a key by its public id, and notifies all hosts. Returns `false` if it does not exist.
+/// Revokes a key by its public id, and notifies all hosts. Returns `None` if it does not exist.
 pub async fn revoke_by_id(
     conn: &mut PgConnection,
     environment: EnvironmentPk,
     id: Uuid,
-) -> sqlx::Result<bool> {
+) -> sqlx::Result<Option<RevokedKey>> {
     let revoked = sqlx::query!(
         r#"
         WITH revoked AS (
             UPDATE api_keys SET revoked_at = now()
             WHERE environment_pk = $1 AND id = $2 AND revoked_at IS NULL
-            RETURNING pk
+            RETURNING id, name
         )
-        SELECT pg_notify('syncline', 'keys') FROM revoked
+        SELECT id AS "id!", name AS "name!", pg_notify('syncline', 'keys') FROM revoked
         "#,
         environment.0,
         id,
     )
-    .fetch_all(conn)
+    .fetch_optional(conn)
     .await?;
-    Ok(!revoked.is_empty())
+    Ok(revoked.map(|row| RevokedKey { id: row.id, name: row.name }))
 }
 
 /// Lists the valid keys of all environments.

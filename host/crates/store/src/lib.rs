@@ -8,6 +8,7 @@
 //! database.
 
 pub mod accounts;
+pub mod audit_log;
 pub mod authorizations;
 mod begin;
 pub mod closed_connections;

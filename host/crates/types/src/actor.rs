@@ -2,10 +2,11 @@
 
 use std::net::IpAddr;
 
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 /// The author of a change, and the request with which it was made.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Actor {
     pub identity: Identity,
     /// The address of the client's network connection. `None` if the change was not made through a host's API.
@@ -15,7 +16,8 @@ pub struct Actor {
 }
 
 /// Who made a change.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Identity {
     /// A person who is signed in to the dashboard.
     Account { id: Uuid, email: String },
@@ -55,14 +57,14 @@ impl Identity {
     }
 
     /// The text that identifies the author among those of the same kind: an id, or the name of the operating system's
-    /// user. A host has none, because all hosts act alike.
-    pub fn id(&self) -> Option<String> {
+    /// user. All hosts have the text `host`, because they act alike.
+    pub fn id(&self) -> String {
         match self {
             Self::Account { id, .. } | Self::ApiKey { id, .. } | Self::ConnectSession { id, .. } => {
-                Some(id.to_string())
+                id.to_string()
             }
-            Self::CommandLine { user } => Some(user.clone()),
-            Self::Host => None,
+            Self::CommandLine { user } => user.clone(),
+            Self::Host => self.kind().to_owned(),
         }
     }
 

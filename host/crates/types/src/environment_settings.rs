@@ -110,6 +110,12 @@ impl SettingsChange {
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
+
+    /// The names of the settings that the change sets or removes.
+    pub fn names(&self) -> Vec<String> {
+        let change = serde_json::to_value(self).expect("settings can be represented as JSON");
+        change.as_object().into_iter().flatten().map(|(name, _)| name.clone()).collect()
+    }
 }
 
 /// Wraps every value that is present, including `null`, so that an absent member can be distinguished from `null`.

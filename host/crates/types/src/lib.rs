@@ -3,6 +3,7 @@
 
 pub mod accounts;
 pub mod actor;
+pub mod audit_log;
 pub mod environment_settings;
 pub mod error_code;
 pub mod failure_code;

@@ -10,10 +10,13 @@ pub(super) async fn show(args: &EnvironmentArgs, secrets: bool, as_json: bool) -
     let installation = Installation::open(&args.database).await?;
     let environment = installation.environment(&args.environment)?;
     let settings = installation.environments.settings(environment.pk).await?;
-    let keys: Vec<Value> = installation
-        .environments
-        .signing_keys(environment.pk)
-        .await?
+    let Installation { environments, actor, .. } = &installation;
+    let keys = if secrets {
+        environments.reveal_signing_keys(environment.pk, actor).await?
+    } else {
+        environments.signing_keys(environment.pk).await?
+    };
+    let keys: Vec<Value> = keys
         .iter()
         .map(|key| {
             let mut shown =
@@ -43,7 +46,7 @@ pub(super) async fn set(args: &EnvironmentArgs, pairs: &[String]) -> anyhow::Res
     let change = parse(pairs)?;
     let installation = Installation::open(&args.database).await?;
     let environment = installation.environment(&args.environment)?;
-    installation.environments.change_settings(environment.pk, &change).await?;
+    installation.environments.change_settings(environment.pk, &change, &installation.actor).await?;
     let names: Vec<_> =
         pairs.iter().filter_map(|pair| Some(format!("`{}`", pair.split_once('=')?.0))).collect();
     println!("set {} of environment `{}`", names.join(", "), environment.name);

@@ -69,23 +69,27 @@ pub(super) async fn run(args: VarsArgs) -> anyhow::Result<()> {
 async fn list(args: &EnvironmentArgs, values: bool, as_json: bool) -> anyhow::Result<()> {
     let installation = Installation::open(&args.database).await?;
     let environment = installation.environment(&args.environment)?;
-    let variables = EnvironmentVariables::new(installation.store.clone()).list(&environment).await?;
+    let stored = EnvironmentVariables::new(installation.store.clone());
+    let variables: Vec<(String, Option<String>)> = if values {
+        let revealed = stored.reveal(&environment, &installation.actor).await?;
+        revealed.into_iter().map(|(name, value)| (name, Some(value))).collect()
+    } else {
+        stored.names(&environment).await?.into_iter().map(|name| (name, None)).collect()
+    };
     if as_json {
         let listed: Vec<_> = variables
             .iter()
-            .map(
-                |(name, value)| {
-                    if values { json!({ "name": name, "value": value }) } else { json!({ "name": name }) }
-                },
-            )
+            .map(|(name, value)| match value {
+                Some(value) => json!({ "name": name, "value": value }),
+                None => json!({ "name": name }),
+            })
             .collect();
         println!("{}", serde_json::to_string_pretty(&listed)?);
     } else {
         for (name, value) in variables {
-            if values {
-                println!("{name}={value}");
-            } else {
-                println!("{name}");
+            match value {
+                Some(value) => println!("{name}={value}"),
+                None => println!("{name}"),
             }
         }
     }
@@ -97,7 +101,7 @@ async fn set(args: &EnvironmentArgs, variables: Vec<(VariableName, VariableValue
     let environment = installation.environment(&args.environment)?;
     let stored = EnvironmentVariables::new(installation.store.clone());
     for (name, value) in &variables {
-        stored.set(&environment, name, value).await?;
+        stored.set(&environment, name, value, &installation.actor).await?;
         println!("set `{name}`");
     }
     installation.close().await
@@ -106,7 +110,8 @@ async fn set(args: &EnvironmentArgs, variables: Vec<(VariableName, VariableValue
 async fn unset(args: &EnvironmentArgs, name: &VariableName) -> anyhow::Result<()> {
     let installation = Installation::open(&args.database).await?;
     let environment = installation.environment(&args.environment)?;
-    if !EnvironmentVariables::new(installation.store.clone()).delete(&environment, name).await? {
+    let stored = EnvironmentVariables::new(installation.store.clone());
+    if !stored.delete(&environment, name, &installation.actor).await? {
         bail!("environment `{}` has no variable `{name}`", environment.name);
     }
     println!("removed `{name}`");

@@ -91,7 +91,7 @@ pub(crate) async fn update_connection(
         tags: replaces_tags.then_some(&user.tags),
         webhook_url_override: url.map(|url| Some(url).filter(|url| !url.is_empty())),
     };
-    app.connections.update(client.environment.pk, &key, &id, &update).await?;
+    app.connections.update(client.environment.pk, &key, &id, &update, &client.actor()).await?;
     Ok(Json(ConnectionChanged { success: true }))
 }
 
@@ -122,6 +122,6 @@ pub(crate) async fn delete_connection(
     ApiQuery(query): ApiQuery<OfIntegration>,
 ) -> Result<Json<ConnectionChanged>, ApiError> {
     let (key, id) = parse_names(&query.provider_config_key, &id)?;
-    app.connections.delete(client.environment.pk, &key, &id).await?;
+    app.connections.delete(client.environment.pk, &key, &id, &client.actor()).await?;
     Ok(Json(ConnectionChanged { success: true }))
 }

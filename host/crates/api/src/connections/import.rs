@@ -142,7 +142,8 @@ pub(crate) async fn import_connection(
         end_user: user.end_user,
         webhook_url_override: request.webhook_url_override.filter(|url| !url.is_empty()),
     };
-    let mut described = app.connections.import(&client.environment, &integration, imported).await?;
+    let mut described =
+        app.connections.import(&client.environment, &integration, imported, &client.actor()).await?;
     remove_refresh_tokens(&mut described.connection.connection_config);
     let credentials = client.allows(Scope::ConnectionsReadCredentials).then_some(shown);
     Ok((StatusCode::CREATED, Json(ConnectionBody::new(described, credentials))))

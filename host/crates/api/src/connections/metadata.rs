@@ -13,7 +13,7 @@ use super::import::check_members;
 use super::{App, parse_name, parse_names};
 use crate::error::{ApiError, ErrorBody};
 use crate::extract::{ApiJson, ApiPath, ApiQuery, EnvironmentAuth, NoQuery, optional_header};
-use syncline_auth::{Client, rights};
+use syncline_auth::rights;
 use syncline_engine::MetadataChange;
 use syncline_types::ids::{ConnectionId, IntegrationKey};
 
@@ -171,7 +171,7 @@ impl App {
     /// Writes to all connections that the request names or to none, and returns the request.
     async fn write_metadata(
         &self,
-        client: &Client,
+        client: &EnvironmentAuth<rights::ConnectionsUpdate>,
         request: MetadataRequest,
         change: MetadataChange,
     ) -> Result<MetadataRequest, ApiError> {
@@ -189,7 +189,8 @@ impl App {
         check_members("metadata", &request.metadata)?;
         let ids: Vec<ConnectionId> = ids.into_iter().collect();
         let metadata = Value::Object(request.metadata);
-        self.connections.set_metadata(client.environment.pk, &key, &ids, &metadata, change).await?;
+        let (environment, actor) = (client.environment.pk, client.actor());
+        self.connections.set_metadata(environment, &key, &ids, &metadata, change, &actor).await?;
         let Value::Object(metadata) = metadata else { unreachable!("created from an object above") };
         Ok(MetadataRequest { metadata, ..request })
     }

@@ -1,5 +1,6 @@
 //! Completes an authorization at the callback: checks it and creates the connection.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
@@ -18,6 +19,7 @@ use syncline_providers::{AuthMode, Provider};
 use syncline_store::authorizations::{self, Authorization};
 use syncline_store::connections::Connection;
 use syncline_store::integrations::{self, Integration};
+use syncline_types::actor::Actor;
 use syncline_types::secret::Secret;
 
 const MAX_QUOTED_CHARS: usize = 300;
@@ -26,6 +28,10 @@ const MAX_QUOTED_CHARS: usize = 300;
 pub struct Callback {
     pub query: String,
     pub cookies: Vec<(String, String)>,
+    /// The address of the browser's network connection, for the audit log.
+    pub address: Option<IpAddr>,
+    /// The id of the request, for the audit log.
+    pub request_id: Option<String>,
 }
 
 impl Authorizations {
@@ -125,7 +131,12 @@ impl Authorizations {
             end_user: session.end_user.clone(),
             webhook_url_override: session.webhook_url_override.clone(),
         };
-        Ok(self.connections.connect(environment, integration, authenticated).await?)
+        let actor = Actor {
+            identity: session.identity(),
+            address: callback.address,
+            request_id: callback.request_id.clone(),
+        };
+        Ok(self.connections.connect(environment, integration, authenticated, &actor).await?)
     }
 }
 

@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{TimeDelta, Utc};
+use serde_json::json;
+use sqlx::{Postgres, Transaction};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -16,11 +18,14 @@ use crate::connections::Connections;
 use crate::lookup::{LookupError, find_integration};
 use crate::sweep::sweep;
 use syncline_auth::{DEFAULT_ENVIRONMENT, EnvironmentError};
+use syncline_store::audit_log::{self, NewEntry};
 use syncline_store::connections::Validation;
 use syncline_store::deleted_connections::{self, Deleted};
 use syncline_store::events::Event;
 use syncline_store::{closed_connections, connections, integrations, runs};
 use syncline_telemetry::failpoints::{self, Step};
+use syncline_types::actor::Actor;
+use syncline_types::audit_log::{AuditAction, TargetKind};
 use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::{ConnectionId, ConnectionPk, EnvironmentPk, IntegrationKey};
 
@@ -67,12 +72,20 @@ impl Connections {
         environment: EnvironmentPk,
         integration: &IntegrationKey,
         id: &ConnectionId,
+        actor: &Actor,
     ) -> Result<(), DeletionError> {
         let route = self.cache.get(environment, integration, id).await?;
-        let this = Arc::clone(self);
+        let (this, actor) = (Arc::clone(self), actor.clone());
+        let entry = NewEntry::of_connection(environment, AuditAction::ConnectionDeleted, integration, id);
         let deleted = self.running.spawn(async move {
             this.lifecycle.run_before_deletion(&route).await;
-            this.remove_connection(route.pk, None).await
+            let mut tx = this.store.begin().await?;
+            if !connections::delete(&mut tx, route.pk, None).await? {
+                return Ok(false);
+            }
+            audit_log::write(&mut tx, &actor, &entry).await?;
+            this.finish_removal(tx, route.pk).await?;
+            sqlx::Result::<bool>::Ok(true)
         });
         if completed(deleted.await)? {
             return Ok(());
@@ -80,23 +93,31 @@ impl Connections {
         Err(self.cache.explain_missing(environment, integration, id).await.into())
     }
 
-    /// Deletes a connection without running its functions. With `validation`, deletes it only while it waits for that
-    /// validation.
-    pub(crate) async fn remove_connection(
+    /// Deletes a new connection that a function has not accepted, while it waits for this validation. No client has
+    /// seen it, so the audit log has no entry of it.
+    pub(super) async fn remove_unvalidated_connection(
         &self,
         connection: ConnectionPk,
-        validation: Option<Validation>,
-    ) -> sqlx::Result<bool> {
+        validation: Validation,
+    ) -> sqlx::Result<()> {
         let mut tx = self.store.begin().await?;
-        if !connections::delete(&mut tx, connection, validation).await? {
-            return Ok(false);
+        if !connections::delete(&mut tx, connection, Some(validation)).await? {
+            return Ok(());
         }
+        self.finish_removal(tx, connection).await
+    }
+
+    /// Commits the deletion of a connection's row, and closes its streams.
+    async fn finish_removal(
+        &self,
+        mut tx: Transaction<'static, Postgres>,
+        connection: ConnectionPk,
+    ) -> sqlx::Result<()> {
         deleted_connections::note(&mut tx, &[connection]).await?;
         tx.commit().await?;
         failpoints::reach(Step::ConnectionDeleted);
         self.cache.forget(connection);
-        self.close(&[connection]).await?;
-        Ok(true)
+        self.close(&[connection]).await
     }
 
     /// Deletes an integration with its connections and functions, after the pre-deletion functions have run.
@@ -104,14 +125,15 @@ impl Connections {
         self: &Arc<Self>,
         environment: EnvironmentPk,
         key: &IntegrationKey,
+        actor: &Actor,
     ) -> Result<(), DeletionError> {
         let mut conn = self.store.connect().await.map_err(LookupError::from)?;
         let integration = find_integration(&mut conn, environment, key).await?;
         drop(conn);
-        let (this, deleted_key) = (Arc::clone(self), key.clone());
+        let (this, deleted_key, actor) = (Arc::clone(self), key.clone(), actor.clone());
         let deleted = self.running.spawn(async move {
             this.lifecycle.run_before_deletions(environment, Some(integration.pk)).await;
-            this.remove_integration(environment, &deleted_key).await
+            this.remove_integration(environment, &deleted_key, &actor).await
         });
         if completed(deleted.await)? {
             return Ok(());
@@ -120,15 +142,15 @@ impl Connections {
     }
 
     /// Deletes an environment with everything in it, after the pre-deletion functions have run.
-    pub async fn delete_environment(self: &Arc<Self>, id: Uuid) -> Result<(), DeletionError> {
+    pub async fn delete_environment(self: &Arc<Self>, id: Uuid, actor: &Actor) -> Result<(), DeletionError> {
         let environment = self.environments.get_by_id(id).await?;
         if environment.name.as_str() == DEFAULT_ENVIRONMENT {
             return Err(EnvironmentError::DefaultStays.into());
         }
-        let (this, environment) = (Arc::clone(self), environment.pk);
+        let (this, environment, actor) = (Arc::clone(self), environment.pk, actor.clone());
         let deleted = self.running.spawn(async move {
             this.lifecycle.run_before_deletions(environment, None).await;
-            this.environments.delete(environment).await
+            this.environments.delete(environment, &actor).await
         });
         completed(deleted.await)
     }
@@ -137,11 +159,16 @@ impl Connections {
         &self,
         environment: EnvironmentPk,
         key: &IntegrationKey,
+        actor: &Actor,
     ) -> sqlx::Result<bool> {
         let mut tx = self.store.begin().await?;
         let Some(connections) = integrations::delete(&mut tx, environment, key).await? else {
             return Ok(false);
         };
+        let action = AuditAction::IntegrationDeleted;
+        let entry = NewEntry::new(environment, action, TargetKind::Integration, key.as_str())
+            .with(json!({ "connections": connections.len() }));
+        audit_log::write(&mut tx, actor, &entry).await?;
         tx.commit().await?;
         self.cache.forget_all();
         self.close(&connections).await?;

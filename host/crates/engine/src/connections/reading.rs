@@ -7,10 +7,13 @@ use crate::connections::Connections;
 use crate::credentials::{Freshness, RefreshError};
 use crate::lookup::LookupError;
 use syncline_auth::{Environment, StoredCredentials};
+use syncline_store::audit_log::{self, NewEntry};
 use syncline_store::connection_errors;
 pub use syncline_store::connection_errors::ConnectionError;
 use syncline_store::connections;
 pub use syncline_store::connections::{Connection, ConnectionFilter, Page as ConnectionPage};
+use syncline_types::actor::Actor;
+use syncline_types::audit_log::AuditAction;
 use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::{ConnectionId, ConnectionPk, EnvironmentPk, IntegrationKey};
 
@@ -83,13 +86,15 @@ impl Connections {
         Ok(described.collect())
     }
 
-    /// Returns one connection and records the time of the request. With `credentials`, refreshes them if necessary.
+    /// Returns one connection and records the time of the request. With `credentials`, refreshes them if necessary, and
+    /// records in the audit log that the client has read them.
     pub async fn fetch(
         &self,
         environment: &Arc<Environment>,
         integration: &IntegrationKey,
         id: &ConnectionId,
         credentials: Option<CredentialOptions>,
+        actor: &Actor,
     ) -> Result<FetchedConnection, FetchError> {
         let route = self.cache.get(environment.pk, integration, id).await?;
         let unknown =
@@ -106,10 +111,19 @@ impl Connections {
             live = self.credentials.with_app_token(environment, credentials).await;
         }
         match live {
-            Ok(live) => Ok(FetchedConnection {
-                described: self.describe(live.connection).await?,
-                credentials: Some(live.credentials),
-            }),
+            Ok(live) => {
+                let entry = NewEntry::of_connection(
+                    environment.pk,
+                    AuditAction::CredentialsRead,
+                    &live.connection.integration_key,
+                    &live.connection.connection_id,
+                );
+                audit_log::write(&mut *self.store.connect().await?, actor, &entry).await?;
+                Ok(FetchedConnection {
+                    described: self.describe(live.connection).await?,
+                    credentials: Some(live.credentials),
+                })
+            }
             Err(RefreshError::Gone) => Err(unknown().into()),
             Err(error) if error.is_internal() => Err(FetchError::Credentials(error)),
             Err(error) => {

@@ -45,7 +45,7 @@ impl Connections {
         let abandoned = connections::list_unvalidated(&mut conn, MAX_VALIDATION).await?;
         drop(conn);
         for (connection, validation) in abandoned {
-            self.remove_connection(connection, Some(validation)).await?;
+            self.remove_unvalidated_connection(connection, validation).await?;
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use sqlx::{PgConnection, Postgres, Transaction};
 use uuid::Uuid;
 
@@ -15,11 +15,14 @@ use crate::lifecycle::{self, ValidationError};
 use crate::outbound_webhooks::{self, AuthEvent, AuthOperation};
 use syncline_auth::{Environment, StoredCredentials};
 use syncline_config::LifecycleEvent;
+use syncline_store::audit_log::{self, NewEntry};
 use syncline_store::connection_errors::{self, Failing};
 use syncline_store::connections::{self, Connection, Created, NewConnection, Revalidation, Validation};
 use syncline_store::events::Event;
 use syncline_store::integrations::Integration;
 use syncline_store::schedules;
+use syncline_types::actor::Actor;
+use syncline_types::audit_log::AuditAction;
 use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::{ConnectionId, ConnectionPk, IntegrationKey};
 
@@ -115,6 +118,7 @@ impl Connections {
         environment: &Environment,
         integration: &Integration,
         imported: ImportedConnection,
+        actor: &Actor,
     ) -> Result<DescribedConnection, ConnectError> {
         self.load_latest_functions(environment).await?;
         for _ in 0..ATTEMPTS {
@@ -124,7 +128,7 @@ impl Connections {
                 connections::find_to_replace(&mut tx, integration.pk, &imported.connection_id).await?;
             // `None` means that another request created the connection first. The next attempt replaces it.
             if let Some(connection) =
-                self.put_connection(tx, environment, integration, existing, &imported).await?
+                self.put_connection(tx, environment, integration, existing, &imported, actor).await?
             {
                 self.proxy_routes.forget(connection.pk);
                 return Ok(self.describe(connection).await?);
@@ -139,6 +143,7 @@ impl Connections {
         environment: &Environment,
         integration: &Integration,
         authenticated: AuthenticatedConnection,
+        actor: &Actor,
     ) -> Result<Connection, ConnectError> {
         self.load_latest_functions(environment).await?;
         let mut tx = self.store.begin().await?;
@@ -151,7 +156,7 @@ impl Connections {
             None => None,
         };
         let content = authenticated.merge_into(existing.as_ref());
-        let stored = self.put_connection(tx, environment, integration, existing, &content).await?;
+        let stored = self.put_connection(tx, environment, integration, existing, &content, actor).await?;
         let connection = stored.ok_or(ConnectError::TargetGone)?;
         self.proxy_routes.forget(connection.pk);
         Ok(connection)
@@ -171,13 +176,19 @@ impl Connections {
         integration: &Integration,
         existing: Option<Connection>,
         content: &ImportedConnection,
+        actor: &Actor,
     ) -> Result<Option<Connection>, ConnectError> {
         let Some((connection, operation)) =
             self.put_row(&mut tx, environment, integration, existing, content).await?
         else {
             return Ok(None);
         };
-        if !self.lifecycle.can_validate(&connection) {
+        // A new connection that a function validates first gets its entry when the function has accepted it.
+        let is_validated = self.lifecycle.can_validate(&connection);
+        if !is_validated || operation != AuthOperation::Creation {
+            audit_log::write(&mut tx, actor, &entry_of(&connection, operation)).await?;
+        }
+        if !is_validated {
             self.settle(&mut tx, environment, &connection, operation).await?;
             tx.commit().await?;
             self.events.publish(Event::Due);
@@ -196,11 +207,11 @@ impl Connections {
         let environment = self.environments.get(environment.pk).await;
         let environment = environment.map_err(|error| ConnectError::Validation(error.into()))?;
         // From here on, the validation finishes even if the client disconnects.
-        let this = Arc::clone(self);
+        let (this, actor) = (Arc::clone(self), actor.clone());
         let validated = self.running.spawn(async move {
             match awaited {
                 Awaited::Validation(validation) => {
-                    this.validate_new(&environment, connection, validation).await
+                    this.validate_new(&environment, connection, validation, &actor).await
                 }
                 Awaited::Revalidation(revalidation) => {
                     this.validate_replaced(&environment, connection, revalidation).await
@@ -216,16 +227,19 @@ impl Connections {
         environment: &Arc<Environment>,
         connection: Connection,
         validation: Validation,
+        actor: &Actor,
     ) -> Result<Connection, ConnectError> {
         if let Err(refusal) = self.lifecycle.validate(environment, &connection).await {
-            self.remove_connection(connection.pk, Some(validation)).await?;
+            self.remove_unvalidated_connection(connection.pk, validation).await?;
             return Err(refusal.into());
         }
         let mut tx = self.store.begin().await?;
         if !connections::end_validation(&mut tx, connection.pk, validation).await? {
             return Err(ConnectError::Overtaken);
         }
-        self.settle_validated(tx, environment, connection.pk, AuthOperation::Creation).await
+        let operation = AuthOperation::Creation;
+        audit_log::write(&mut tx, actor, &entry_of(&connection, operation)).await?;
+        self.settle_validated(tx, environment, connection.pk, operation).await
     }
 
     /// Validates a reconnected connection. The connection stays even if it is rejected. If the host fails, another host
@@ -408,6 +422,17 @@ impl Connections {
         outbound_webhooks::note_auth(&mut tx, &session.environment, &event.failed(code, description)).await?;
         tx.commit().await
     }
+}
+
+/// The entry of the audit log about a connection that was created or replaced.
+fn entry_of(connection: &Connection, operation: AuthOperation) -> NewEntry {
+    let action = match operation {
+        AuthOperation::Creation => AuditAction::ConnectionCreated,
+        AuthOperation::Override | AuthOperation::Refresh => AuditAction::ConnectionReplaced,
+    };
+    let (integration, id) = (&connection.integration_key, &connection.connection_id);
+    NewEntry::of_connection(connection.environment, action, integration, id)
+        .with(json!({ "provider": connection.provider.as_str() }))
 }
 
 impl AuthenticatedConnection {

@@ -19,6 +19,7 @@ use syncline_providers::{AuthMode, Catalogue, Provider, Verification, Verificati
 use syncline_store::Store;
 use syncline_store::connections::{self, Connection};
 use syncline_store::integrations::Integration;
+use syncline_types::actor::Actor;
 use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::{IntegrationKey, ProviderSlug};
 
@@ -173,9 +174,10 @@ impl TypedConnections {
         session: &ConnectSession,
         target: &TypedTarget,
         typed: TypedCredentials,
+        actor: &Actor,
     ) -> Result<Connection, TypedConnectionError> {
         let TypedTarget { integration, provider, .. } = target;
-        let connected = self.try_connect(session, integration, provider, typed).await;
+        let connected = self.try_connect(session, integration, provider, typed, actor).await;
         if let Err(error) = &connected
             && let Some(code) = error.client_code(session)
             && let Err(error) =
@@ -195,6 +197,7 @@ impl TypedConnections {
         integration: &Integration,
         provider: &Arc<Provider>,
         typed: TypedCredentials,
+        actor: &Actor,
     ) -> Result<Connection, TypedConnectionError> {
         let TypedCredentials { fields, own_client, connection_config } = typed;
         let app = open_app_credentials(&session.environment, integration)?;
@@ -211,7 +214,7 @@ impl TypedConnections {
             end_user: session.end_user.clone(),
             webhook_url_override: session.webhook_url_override.clone(),
         };
-        Ok(self.connections.connect(&session.environment, integration, authenticated).await?)
+        Ok(self.connections.connect(&session.environment, integration, authenticated, actor).await?)
     }
 
     /// Makes the provider's verification request. Only an explicit rejection counts as one: if the provider is not

@@ -3,18 +3,21 @@
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
-use serde_json::Value;
+use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::connections::cache::ConnectionCache;
 use crate::lookup::{LookupError, NamedScope};
 use syncline_store::Store;
+use syncline_store::audit_log::{self, NewEntry};
 use syncline_store::events::{Event, Events};
 use syncline_store::inbound_webhooks::log::{self, Filter};
 pub use syncline_store::inbound_webhooks::log::{
     Received as InboundWebhook, State as InboundWebhookState, WebhookJob,
 };
 use syncline_store::runs::Scope;
+use syncline_types::actor::Actor;
+use syncline_types::audit_log::{AuditAction, TargetKind};
 use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::{EnvironmentPk, IntegrationKey};
 
@@ -112,6 +115,7 @@ impl InboundWebhookLog {
         &self,
         environment: EnvironmentPk,
         id: Uuid,
+        actor: &Actor,
     ) -> Result<InboundWebhookDetail, InboundWebhookError> {
         // Ensures that the webhook belongs to this environment.
         self.get(environment, id).await?;
@@ -119,6 +123,9 @@ impl InboundWebhookLog {
         if log::replay(&mut tx, &[id]).await? == 0 {
             return Err(InboundWebhookError::InFlight);
         }
+        let (action, webhook) = (AuditAction::InboundWebhookReplayed, id.to_string());
+        let entry = NewEntry::new(environment, action, TargetKind::InboundWebhook, webhook);
+        audit_log::write(&mut tx, actor, &entry).await?;
         tx.commit().await?;
         let detail = self.get(environment, id).await;
         // Published only now, so that the response shows the webhook as received and not as dispatched again.
@@ -126,19 +133,31 @@ impl InboundWebhookLog {
         detail
     }
 
-    /// Replays webhooks whose processing has ended. Returns how many.
+    /// Replays webhooks whose processing has ended, and returns how many. The audit log gets one entry for each
+    /// transaction, with the number of its webhooks.
     pub async fn replay_many(
         &self,
         environment: EnvironmentPk,
         filter: InboundWebhookFilter,
+        actor: &Actor,
     ) -> Result<u64, InboundWebhookError> {
+        let target = filter.integration.as_ref().map(ToString::to_string);
         let mut filter = self.resolve(environment, filter).await?;
         let mut count = 0;
         loop {
             let mut tx = self.store.begin().await?;
             let found = log::list(&mut tx, environment, &filter, BATCH).await?;
             let ids: Vec<Uuid> = found.iter().map(|webhook| webhook.id).collect();
-            count += log::replay(&mut tx, &ids).await?;
+            let replayed = log::replay(&mut tx, &ids).await?;
+            if replayed > 0 {
+                let action = AuditAction::InboundWebhookReplayed;
+                let entry = match &target {
+                    Some(key) => NewEntry::new(environment, action, TargetKind::Integration, key),
+                    None => NewEntry::of_environment(environment, action),
+                };
+                audit_log::write(&mut tx, actor, &entry.with(json!({ "webhooks": replayed }))).await?;
+            }
+            count += replayed;
             tx.commit().await?;
             // A replayed webhook keeps its id, so the next page does not contain it again even if it has ended
             // meanwhile.

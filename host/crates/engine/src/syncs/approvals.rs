@@ -14,9 +14,12 @@ use uuid::Uuid;
 use crate::outbound_webhooks::{self, Checkpoints, SyncEnd, SyncSubject};
 use crate::records::commit::{ModelCounts, RunCounts};
 use crate::syncs::Syncs;
+use syncline_store::audit_log::{self, NewEntry};
 use syncline_store::events::Event;
 use syncline_store::runs::{self, HeldRun};
 use syncline_store::{closed_connections, records, streams};
+use syncline_types::actor::Actor;
+use syncline_types::audit_log::{AuditAction, TargetKind};
 use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::EnvironmentPk;
 
@@ -61,12 +64,17 @@ impl ApprovalError {
 impl Syncs {
     /// Deletes the records that a held run did not find and that nothing has saved since. If the approval is
     /// interrupted, another host finishes it, or a repeated request does.
-    pub async fn approve_run(&self, environment: EnvironmentPk, id: Uuid) -> Result<(), ApprovalError> {
+    pub async fn approve_run(
+        &self,
+        environment: EnvironmentPk,
+        id: Uuid,
+        actor: &Actor,
+    ) -> Result<(), ApprovalError> {
         let mut conn = self.store.connect().await?;
         let held = runs::find_held(&mut conn, environment, id).await?.ok_or(ApprovalError::Unknown)?;
-        runs::begin_approval(&mut conn, id).await?;
+        runs::begin_approval(&mut conn, id, actor).await?;
         drop(conn);
-        let approved = self.try_approve(environment, id, &held).await;
+        let approved = self.try_approve(environment, id, &held, actor).await;
         if let Err(error) = &approved
             && !matches!(error, ApprovalError::Store(_))
         {
@@ -93,9 +101,11 @@ impl Syncs {
     async fn finish_approvals(&self) -> sqlx::Result<()> {
         loop {
             let mut conn = self.store.connect().await?;
-            let Some((environment, id)) = runs::take_over_approval(&mut conn).await? else { return Ok(()) };
+            let Some((environment, id, actor)) = runs::take_over_approval(&mut conn).await? else {
+                return Ok(());
+            };
             drop(conn);
-            if let Err(error) = self.approve_run(environment, id).await {
+            if let Err(error) = self.approve_run(environment, id, &actor).await {
                 tracing::warn!(
                     run.id = %id,
                     error = &error as &dyn std::error::Error,
@@ -110,6 +120,7 @@ impl Syncs {
         environment: EnvironmentPk,
         id: Uuid,
         held: &HeldRun,
+        actor: &Actor,
     ) -> Result<(), ApprovalError> {
         if let Some(at) = held.approved_at {
             return Err(ApprovalError::Approved(at));
@@ -117,7 +128,7 @@ impl Syncs {
         let fence = held.fence.filter(|_| held.error_code == Some(ErrorCode::MassDeletionHeld));
         let fence = fence.ok_or(ApprovalError::NotHeld)?;
         let (deleted, since) = self.delete_held(held, fence).await?;
-        self.note_approval(environment, id, held, &deleted, since).await
+        self.note_approval(environment, id, held, &deleted, since, actor).await
     }
 
     /// Deletes the held records. Returns their number by model, and the time from which readers see the deletions.
@@ -154,6 +165,7 @@ impl Syncs {
         held: &HeldRun,
         deleted: &RunCounts,
         since: DateTime<Utc>,
+        actor: &Actor,
     ) -> Result<(), ApprovalError> {
         let mut counts: RunCounts =
             held.counts.clone().map_or(Ok(RunCounts::new()), serde_json::from_value)?;
@@ -167,6 +179,10 @@ impl Syncs {
             return Err(ApprovalError::Approved(Utc::now()));
         }
         runs::end_approval(&mut tx, id).await?;
+        let (action, run) = (AuditAction::RunApproved, id.to_string());
+        let entry = NewEntry::new(environment, action, TargetKind::Run, run)
+            .with(json!({ "sync": held.sync.as_str(), "deleted": number }));
+        audit_log::write(&mut tx, actor, &entry).await?;
         let subject = SyncSubject {
             environment,
             connection: held.connection,

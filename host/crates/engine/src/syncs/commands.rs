@@ -1,13 +1,18 @@
 //! Commands of clients for schedules: trigger, start and pause syncs, and change their frequency.
 
+use serde_json::{Value, json};
+
 use crate::connections::route::ConnectionRoute;
 use crate::retry::retry_deadlocks;
 use crate::syncs::Syncs;
 use crate::syncs::schedule::slot_after_change;
 use crate::syncs::selection::{SyncError, SyncSelection};
 use syncline_config::Frequency;
+use syncline_store::audit_log::{self, NewEntry};
 pub use syncline_store::schedules::TriggerOptions;
 use syncline_store::schedules::{self, ScheduleScope, Target};
+use syncline_types::actor::Actor;
+use syncline_types::audit_log::{AuditAction, TargetKind};
 use syncline_types::ids::{EnvironmentPk, FunctionName, Variant};
 
 /// A command for schedules.
@@ -26,22 +31,33 @@ impl Syncs {
         environment: EnvironmentPk,
         selection: &SyncSelection,
         command: SyncCommand,
+        actor: &Actor,
     ) -> Result<(), SyncError> {
         let target = self.select(environment, selection).await?.target;
-        let count = retry_deadlocks(|| self.try_command(&target, command)).await?;
+        let entry = selection.entry(environment, command);
+        let count = retry_deadlocks(|| self.try_command(&target, command, &entry, actor)).await?;
         if count == 0 && matches!(target.whose, ScheduleScope::Connection(_)) {
             return Err(SyncError::NoSyncs(selection.integration.clone()));
         }
         Ok(())
     }
 
-    async fn try_command(&self, target: &Target, command: SyncCommand) -> sqlx::Result<u64> {
+    async fn try_command(
+        &self,
+        target: &Target,
+        command: SyncCommand,
+        entry: &NewEntry,
+        actor: &Actor,
+    ) -> sqlx::Result<u64> {
         let mut tx = self.store.begin().await?;
         let count = match command {
             SyncCommand::Trigger(options) => schedules::trigger(&mut tx, target, options).await?,
             SyncCommand::Start => schedules::start(&mut tx, target).await?,
             SyncCommand::Pause => schedules::pause(&mut tx, target).await?,
         };
+        if count > 0 {
+            audit_log::write(&mut tx, actor, entry).await?;
+        }
         tx.commit().await?;
         Ok(count)
     }
@@ -53,6 +69,7 @@ impl Syncs {
         sync: &FunctionName,
         variant: &Variant,
         frequency: Option<Frequency>,
+        actor: &Actor,
     ) -> Result<Frequency, SyncError> {
         let (environment, key) = (connection.environment, &connection.integration_key);
         let function = self.find_deployed(environment, connection.integration, key, sync).await?;
@@ -71,8 +88,37 @@ impl Syncs {
                 slot_after_change(&active, function.timezone(), started_at, before.now, rand::random());
             schedules::set_frequency(&mut tx, connection.pk, sync, variant, text.as_deref(), next).await?;
             schedules::notify_due(&mut tx).await?;
+            let action = AuditAction::SyncFrequencyChanged;
+            let entry = NewEntry::of_connection(environment, action, key, &connection.connection_id)
+                .with(json!({ "sync": sync.as_str(), "variant": variant.as_str(), "frequency": text }));
+            audit_log::write(&mut tx, actor, &entry).await?;
             tx.commit().await?;
         }
         Ok(active)
+    }
+}
+
+impl SyncSelection {
+    /// The entry of the audit log about a command for these schedules.
+    fn entry(&self, environment: EnvironmentPk, command: SyncCommand) -> NewEntry {
+        let (action, options) = match command {
+            SyncCommand::Trigger(TriggerOptions { reset, empty_cache }) => {
+                (AuditAction::SyncTriggered, json!({ "reset": reset, "empty_cache": empty_cache }))
+            }
+            SyncCommand::Start => (AuditAction::SyncStarted, json!({})),
+            SyncCommand::Pause => (AuditAction::SyncPaused, json!({})),
+        };
+        let entry = match &self.connection {
+            Some(id) => NewEntry::of_connection(environment, action, &self.integration, id),
+            None => NewEntry::new(environment, action, TargetKind::Integration, self.integration.as_str()),
+        };
+        let syncs = self.syncs.iter().map(|(sync, variant)| {
+            if variant.is_base() { sync.to_string() } else { format!("{sync}::{variant}") }
+        });
+        let syncs: Vec<String> = syncs.collect();
+        let mut details = options;
+        // Without names, the command is for all syncs.
+        details["syncs"] = if syncs.is_empty() { Value::Null } else { syncs.into() };
+        entry.with(details)
     }
 }

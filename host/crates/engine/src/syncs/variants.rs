@@ -3,20 +3,25 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use crate::audit_log::commit_records;
 use crate::connections::route::ConnectionRoute;
 use crate::functions::hold_post_creation;
 use crate::retry::retry_deadlocks;
 use crate::sweep::sweep;
 use crate::syncs::Syncs;
 use crate::syncs::selection::SyncError;
+use syncline_store::audit_log::{self, NewEntry};
 use syncline_store::connection_errors::{self, Failing};
 use syncline_store::events::Event;
 use syncline_store::schedules::{self, NewVariant, Retired};
-use syncline_store::{closed_connections, records, streams, sync_states};
+use syncline_store::{RecordsTransaction, closed_connections, records, streams, sync_states};
 use syncline_telemetry::failpoints::{self, Step};
+use syncline_types::actor::Actor;
+use syncline_types::audit_log::AuditAction;
 use syncline_types::ids::{ConnectionPk, FunctionName, Variant};
 
 /// Maximum number of variants of a sync for one connection, including the base variant.
@@ -32,12 +37,14 @@ impl Syncs {
         connection: &ConnectionRoute,
         sync: &FunctionName,
         variant: &Variant,
+        actor: &Actor,
     ) -> Result<Uuid, SyncError> {
         let mut tx = self.store.begin().await?;
         let active = hold_post_creation(&mut tx, connection.environment, connection.integration).await?;
         let spec = active.syncs.iter().find(|spec| spec.name == *sync).ok_or_else(|| {
             SyncError::UnknownSync { sync: sync.clone(), integration: connection.integration_key.clone() }
         })?;
+        let entry = variant_entry(AuditAction::SyncVariantCreated, connection, sync, variant);
         let connection = connection.pk;
         let new = NewVariant { connection, sync, variant, auto_start: spec.auto_start, most: MAX_VARIANTS };
         let created = schedules::create_variant(&mut tx, &new).await?;
@@ -49,6 +56,7 @@ impl Syncs {
             });
         };
         schedules::notify_due(&mut tx).await?;
+        audit_log::write(&mut tx, actor, &entry).await?;
         tx.commit().await?;
         Ok(id)
     }
@@ -60,13 +68,17 @@ impl Syncs {
         connection: &ConnectionRoute,
         sync: &FunctionName,
         variant: &Variant,
+        actor: &Actor,
     ) -> Result<(), SyncError> {
+        let entry = variant_entry(AuditAction::SyncVariantDeleted, connection, sync, variant);
         // A run that ends locks its own row before the schedule's row, so the two transactions may deadlock.
-        if let Some(retired) = retry_deadlocks(|| self.retire(connection.pk, sync, variant)).await? {
+        if let Some(retired) =
+            retry_deadlocks(|| self.retire(connection.pk, sync, variant, &entry, actor)).await?
+        {
             failpoints::reach(Step::VariantRetired);
             return Ok(self.remove_retired(&retired).await?);
         }
-        if self.delete_undeployed_variant(connection, sync, variant).await? {
+        if self.delete_undeployed_variant(connection, sync, variant, &entry, actor).await? {
             return Ok(());
         }
         let (environment, key) = (connection.environment, &connection.integration_key);
@@ -79,9 +91,14 @@ impl Syncs {
         connection: ConnectionPk,
         sync: &FunctionName,
         variant: &Variant,
+        entry: &NewEntry,
+        actor: &Actor,
     ) -> sqlx::Result<Option<Retired>> {
         let mut tx = self.store.begin().await?;
         let retired = schedules::retire_variant(&mut tx, connection, sync, variant).await?;
+        if retired.is_some() {
+            audit_log::write(&mut tx, actor, entry).await?;
+        }
         tx.commit().await?;
         Ok(retired)
     }
@@ -93,6 +110,8 @@ impl Syncs {
         connection: &ConnectionRoute,
         sync: &FunctionName,
         variant: &Variant,
+        entry: &NewEntry,
+        actor: &Actor,
     ) -> sqlx::Result<bool> {
         if self.functions.find_sync(connection.integration, sync).is_some() {
             return Ok(false);
@@ -103,7 +122,8 @@ impl Syncs {
         drop(conn);
         if has_saved {
             let fence = schedules::next_fence(&mut *self.store.connect().await?).await?;
-            self.empty_variant(connection.pk, sync, variant, fence, &[]).await?;
+            let tx = self.empty_variant(connection.pk, sync, variant, fence, &[]).await?;
+            commit_records(&self.store, tx, actor, entry).await?;
         }
         Ok(has_saved)
     }
@@ -114,7 +134,7 @@ impl Syncs {
         let Retired { schedule, integration, connection, sync, variant, fence } = retired;
         let declared = self.functions.find_sync(*integration, sync).map(|sync| sync.models());
         let declared: Vec<_> = declared.iter().flatten().map(ToString::to_string).collect();
-        self.empty_variant(*connection, sync, variant, *fence, &declared).await?;
+        self.empty_variant(*connection, sync, variant, *fence, &declared).await?.commit().await?;
         failpoints::reach(Step::VariantEmptied);
 
         let mut tx = self.store.begin().await?;
@@ -124,7 +144,8 @@ impl Syncs {
         tx.commit().await
     }
 
-    /// Deletes the records of a variant, and prevents attempts with an older fencing token from writing more.
+    /// Deletes the records of a variant, and prevents attempts with an older fencing token from writing more. The caller
+    /// commits.
     async fn empty_variant(
         &self,
         connection: ConnectionPk,
@@ -132,7 +153,7 @@ impl Syncs {
         variant: &Variant,
         fence: i64,
         declared: &[String],
-    ) -> sqlx::Result<()> {
+    ) -> sqlx::Result<RecordsTransaction> {
         let mut tx = self.store.begin_records().await?;
         // Another host may have finished the removal, and a client may have created the variant again. Then it must
         // stay.
@@ -145,7 +166,7 @@ impl Syncs {
                 streams::store_head(&mut tx, &stream).await?;
             }
         }
-        tx.commit().await
+        Ok(tx)
     }
 
     /// Finishes interrupted removals of variants, until `shutdown`.
@@ -164,4 +185,19 @@ impl Syncs {
         self.remove_retired(&retired).await?;
         Ok(true)
     }
+}
+
+fn variant_entry(
+    action: AuditAction,
+    connection: &ConnectionRoute,
+    sync: &FunctionName,
+    variant: &Variant,
+) -> NewEntry {
+    NewEntry::of_connection(
+        connection.environment,
+        action,
+        &connection.integration_key,
+        &connection.connection_id,
+    )
+    .with(json!({ "sync": sync.as_str(), "variant": variant.as_str() }))
 }

@@ -3,9 +3,11 @@
 use chrono::{DateTime, Utc};
 use serde_json::Value;
 use sqlx::PgConnection;
+use sqlx::types::Json;
 use uuid::Uuid;
 
 use crate::enums;
+use syncline_types::actor::Actor;
 use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::{ConnectionPk, EnvironmentPk, FunctionName, Variant};
 
@@ -57,13 +59,14 @@ pub async fn find_held(
 }
 
 /// Stores that a client has approved a run, before the approval is applied.
-pub async fn begin_approval(conn: &mut PgConnection, id: Uuid) -> sqlx::Result<()> {
+pub async fn begin_approval(conn: &mut PgConnection, id: Uuid, actor: &Actor) -> sqlx::Result<()> {
     sqlx::query!(
         r#"
-        INSERT INTO approvals_in_progress (run_id) VALUES ($1)
+        INSERT INTO approvals_in_progress (run_id, approved_by) VALUES ($1, $2)
         ON CONFLICT (run_id) DO UPDATE SET claimed_at = now()
         "#,
         id,
+        Json(actor) as _,
     )
     .execute(conn)
     .await?;
@@ -76,8 +79,11 @@ pub async fn end_approval(conn: &mut PgConnection, id: Uuid) -> sqlx::Result<()>
     Ok(())
 }
 
-/// Claims a run whose approval was not finished within a minute. Other hosts do not claim it for another minute.
-pub async fn take_over_approval(conn: &mut PgConnection) -> sqlx::Result<Option<(EnvironmentPk, Uuid)>> {
+/// Claims a run whose approval was not finished within a minute. Other hosts do not claim it for another minute. Also
+/// returns who approved the run.
+pub async fn take_over_approval(
+    conn: &mut PgConnection,
+) -> sqlx::Result<Option<(EnvironmentPk, Uuid, Actor)>> {
     let row = sqlx::query!(
         r#"
         UPDATE approvals_in_progress a SET claimed_at = now()
@@ -87,12 +93,12 @@ pub async fn take_over_approval(conn: &mut PgConnection) -> sqlx::Result<Option<
             ORDER BY claimed_at LIMIT 1
             FOR UPDATE SKIP LOCKED
         )
-        RETURNING r.environment_pk, r.id
+        RETURNING r.environment_pk, r.id, a.approved_by AS "approved_by!: Json<Actor>"
         "#,
     )
     .fetch_optional(conn)
     .await?;
-    Ok(row.map(|row| (EnvironmentPk(row.environment_pk), row.id)))
+    Ok(row.map(|row| (EnvironmentPk(row.environment_pk), row.id, row.approved_by.0)))
 }
 
 /// Marks a held run as approved and successful, after its deletions were applied. Returns `false` if it was approved

@@ -8,6 +8,7 @@ mod output;
 
 mod address;
 mod admin;
+mod audit;
 mod build;
 mod check;
 mod client;
@@ -64,6 +65,8 @@ enum Command {
     Providers(providers::ProvidersArgs),
     /// Show runs and their logs, and approve held deletions
     Runs(runs::RunsArgs),
+    /// Show and export the audit log: who changed what, and who read credentials
+    Audit(audit::AuditArgs),
     /// Show, save or drop records that did not match their model
     DeadLetters(dead_letters::DeadLettersArgs),
     /// Show and repeat outbound webhooks; show and replay provider webhooks
@@ -108,6 +111,7 @@ pub fn main() -> ExitCode {
         Command::Env(args) => runtime.block_on(env::run(args)),
         Command::Admin(args) => runtime.block_on(admin::run(args)),
         Command::Keys(args) => runtime.block_on(keys::run(args)),
+        Command::Audit(args) => runtime.block_on(audit::run(args)),
         Command::Runs(args) => runtime.block_on(runs::run(args)),
         Command::DeadLetters(args) => runtime.block_on(dead_letters::run(args)),
         Command::Webhooks(args) => runtime.block_on(webhooks::run(args)),

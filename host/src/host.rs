@@ -12,7 +12,7 @@ use syncline_auth::{Accounts, ApiKeys, Authenticator, Environments};
 use syncline_dashboard::Dashboard;
 use syncline_egress::EgressGateway;
 use syncline_engine::{
-    Actions, AuthorizationParts, Authorizations, ConnectSessions, ConnectionCache, ConnectionParts,
+    Actions, AuditLog, AuthorizationParts, Authorizations, ConnectSessions, ConnectionCache, ConnectionParts,
     ConnectionSettings, Connections, Credentials, DeadLetters, DeploymentParts, Deployments,
     DispatchSettings, EnvironmentVariables, Functions, Health, HostRegistration, InboundWebhookLog,
     IngestSettings, Integrations, Invoker, InvokerParts, JobParts, JobSettings, Jobs, Lifecycle, LiveRuns,
@@ -52,6 +52,8 @@ pub(crate) struct HostSettings {
     pub(crate) minimum_interval: Duration,
     /// How long finished runs are retained, with their logs.
     pub(crate) runs_kept_for: Duration,
+    /// How long entries of the audit log are retained.
+    pub(crate) audit_log_kept_for: Duration,
     /// How long requests may continue after a stop signal, and runs after they were asked to stop.
     pub(crate) grace: Duration,
     /// URL at which clients reach this service, without a slash at the end.
@@ -111,6 +113,7 @@ impl Host {
         let run_writer = RunWriter::new(store.clone());
         let live_runs = LiveRuns::new(store.clone());
         let retention = Retention::new(store.clone(), settings.retention);
+        let audit_log = AuditLog::new(store.clone(), settings.audit_log_kept_for);
         let run_upkeep = RunUpkeep::new(store.clone(), settings.syncs.lease, settings.runs_kept_for);
         let credentials = Credentials::new(
             clock.clone(),
@@ -303,6 +306,7 @@ impl Host {
         tasks.work("approvals", &syncs, Syncs::resume_approvals);
         tasks.work("retention", &retention, Retention::run);
         tasks.work("run-upkeep", &run_upkeep, RunUpkeep::run);
+        tasks.work("audit-log-retention", &audit_log, AuditLog::delete_old);
         tasks.work("inbound-webhook-dispatch", &dispatch, WebhookDispatch::run);
         tasks.work("inbound-webhook-cleanup", &dispatch, WebhookDispatch::sweep);
         tasks.work("outbound-webhooks", &sender, Sender::send);
@@ -366,6 +370,7 @@ impl Host {
         let app = App::new(Services {
             actions,
             api_keys,
+            audit_log: Arc::clone(&audit_log),
             authenticator,
             authorizations,
             catalogue,

@@ -154,6 +154,15 @@ async fn a_replay_saves_a_record_that_now_matches_but_never_a_stale_one() {
     assert_eq!(items(&stage).await, [json!({ "id": "b", "count": 2 }), json!({ "id": "a", "count": "x" })]);
     let again = replay(&stage, &found[0]).await;
     assert_eq!(again.refusal(), (404, "unknown_dead_letter".to_owned()));
+    stage.host.delete(&format!("/dead-letters/{}", text(&found[1]["id"]))).await.expect(204);
+    assert_eq!(
+        stage.db.audited("dead_letter.replayed").await,
+        [format!("dead_letter {}", text(&found[0]["id"]))]
+    );
+    assert_eq!(
+        stage.db.audited("dead_letter.deleted").await,
+        [format!("dead_letter {}", text(&found[1]["id"]))]
+    );
 }
 
 #[tokio::test]

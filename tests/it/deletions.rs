@@ -160,6 +160,7 @@ async fn approving_a_held_run_deletes_the_records_and_sends_a_webhook() {
     assert_eq!(found.len(), 80, "the reported records can be read by their time");
 
     assert_eq!(approve(&stage, &id).await.refusal(), (409, "run_already_approved".to_owned()));
+    assert_eq!(stage.db.audited("run.approved").await, [format!("run {id}")]);
     let next = stage.connection.run("commit-raw").await;
     assert_eq!(next["latestResult"], json!({ "Item": { "added": 0, "updated": 0, "deleted": 0 } }));
 }

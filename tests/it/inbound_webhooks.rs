@@ -350,6 +350,7 @@ async fn a_failing_function_is_retried_and_its_webhook_can_be_replayed() {
     scene.host.post(&format!("/webhooks/received/{id}/replay"), &json!({})).await.expect(202);
     let processed = scene.wait_for_state(&id, "processed").await;
     assert_eq!(processed["replays"], 1);
+    assert_eq!(scene.db.audited("inbound_webhook.replayed").await, [format!("inbound_webhook {id}")]);
     let jobs = |webhook: &Value| -> Vec<String> {
         let functions = webhook["functions"].as_array().unwrap().iter();
         functions.map(|job| text(&job["job_id"]).to_owned()).collect()
@@ -375,6 +376,7 @@ async fn an_unmatched_webhook_can_be_replayed_once_its_connection_exists() {
     let replayed =
         scene.host.post("/webhooks/received/replay", &json!({ "since": "2026-01-01T00:00:00Z" })).await;
     assert_eq!(replayed.expect(202).json(), json!({ "count": 1 }));
+    assert_eq!(scene.db.audited("inbound_webhook.replayed").await, ["environment dev"]);
     eventually("the webhook is saved", async || {
         let notes = later.all(&[("model", "Note")]).await;
         (ids_of(&notes) == ["d1"]).then_some(())

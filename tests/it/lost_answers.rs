@@ -128,6 +128,12 @@ async fn an_interrupted_approval_completes_by_itself() {
     let told = "SELECT count(*) FROM outbound_webhook_deliveries WHERE body::json -> 'responseResults' ->> 'deleted' = '100'";
     assert_eq!(numbers.db.number(told).await, 1);
     assert_eq!(numbers.db.number("SELECT count(*) FROM approvals_in_progress").await, 0);
+    let author = "SELECT actor_kind FROM audit_log WHERE action = 'run.approved'";
+    assert_eq!(
+        numbers.db.texts(author).await,
+        ["api_key"],
+        "the client approved, not the host that finished"
+    );
 }
 
 async fn action_under_key(connection: &Connection) -> crate::support::Answer {

@@ -7,6 +7,7 @@ mod addresses;
 mod api_reference;
 mod architecture;
 mod async_actions;
+mod audit_log;
 mod background_tasks;
 mod bad_records;
 mod cancellation;

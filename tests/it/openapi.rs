@@ -23,6 +23,8 @@ const ROUTES: &[&str] = &[
     "DELETE /sync/{name}/variant/{variant}",
     "GET /action/{id}",
     "GET /app-auth/connect",
+    "GET /audit-log",
+    "GET /audit-log/export",
     "GET /connect/authorizations/{id}",
     "GET /connect/session",
     "GET /connections",

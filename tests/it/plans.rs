@@ -3,12 +3,14 @@
 
 use sqlx::{Connection, PgConnection};
 use syncline_crypto::RecordKeys;
+use syncline_store::audit_log;
 use syncline_store::inbound_webhooks::log;
 use syncline_store::records::{self, ActionSet};
 use syncline_store::runs::{self, RunState, Scope};
 use syncline_store::schedules::{self, NewVariant, ScheduleScope, Target, TriggerOptions};
 use syncline_store::streams::StreamKey;
 use syncline_store::{Databases, Store, dead_letters, deployments, integrations, queues, streams};
+use syncline_types::audit_log::AuditAction;
 use syncline_types::ids::{ConnectionPk, EnvironmentPk, FunctionName, IntegrationPk, Variant};
 
 use crate::support::{TestDatabase, eventually};
@@ -462,4 +464,47 @@ async fn a_sync_locks_its_streams_in_the_same_order_as_other_writers() {
         written.expect("the writer is not in a deadlock");
     }
     assert_eq!(db.number("SELECT count(*) FROM streams WHERE sync_name = 'contacts'").await, 3);
+}
+
+#[tokio::test]
+async fn a_page_of_the_audit_log_reads_only_its_entries() {
+    let crowd = Crowd::gather().await;
+    // One in a thousand entries is of another environment, author, action and target.
+    crowd
+        .db
+        .execute(
+            "INSERT INTO audit_log (at, environment_name, actor_kind, actor_id, action, target_kind, target)
+             SELECT now() - number * interval '1 minute', CASE WHEN rare THEN 'rare' ELSE 'crowd' END, 'api_key',
+                    CASE WHEN rare THEN 'rare' ELSE 'key' END,
+                    CASE WHEN rare THEN 'run.approved' ELSE 'credentials.read' END, 'connection',
+                    CASE WHEN rare THEN 'crowd/rare' ELSE 'crowd/' || number END
+             FROM generate_series(1, 20000) AS number, LATERAL (SELECT number % 1000 = 0) AS of (rare)",
+        )
+        .await;
+    let (rare, key) = (Some("rare".to_owned()), Some("key".to_owned()));
+    let middle = chrono::Utc::now() - chrono::TimeDelta::minutes(10_000);
+    let filter = audit_log::Filter::default;
+    for (what, filter) in [
+        ("everything", filter()),
+        ("a rare environment", audit_log::Filter { environment: rare.clone(), ..filter() }),
+        ("a rare author", audit_log::Filter { actor: rare, ..filter() }),
+        ("a common author", audit_log::Filter { actor: key, ..filter() }),
+        ("a rare action", audit_log::Filter { action: Some(AuditAction::RunApproved), ..filter() }),
+        ("a rare target", audit_log::Filter { target: Some("crowd/rare".to_owned()), ..filter() }),
+        ("an earlier time", audit_log::Filter { before: Some(middle), ..filter() }),
+        ("a later time", audit_log::Filter { after: Some(middle), ..filter() }),
+    ] {
+        let list = async |conn: &mut PgConnection| audit_log::list(conn, &filter, 20).await;
+        let found = crowd.assert_reads(what, FEW, list).await;
+        assert_eq!(found.len(), 20, "{what}");
+        let behind = Some(found[9].position);
+        let filter = audit_log::Filter { behind, ..filter.clone() };
+        let list = async |conn: &mut PgConnection| audit_log::list(conn, &filter, 10).await;
+        let next = crowd.assert_reads(what, FEW, list).await;
+        let ids = |entries: &[audit_log::Entry]| entries.iter().map(|entry| entry.id).collect::<Vec<_>>();
+        assert_eq!(ids(&next), ids(&found[10..]), "{what}");
+    }
+    let kept_for = std::time::Duration::from_secs(13 * 86_400);
+    let delete = async |conn: &mut PgConnection| audit_log::delete_expired(conn, kept_for, 20).await;
+    assert_eq!(crowd.assert_reads("retention", FEW, delete).await, 20);
 }

@@ -11,7 +11,9 @@ use serde_json::Value;
 use url::form_urlencoded;
 
 use super::address::HttpAddress;
+use super::output;
 
+const CUT_ANSWER: &str = "the host's response ended early; run the command again";
 const UNKNOWN_ANSWER: &str =
     "could not read the host's response; use the same version of `syncline` as the host";
 
@@ -76,10 +78,31 @@ impl Client {
         path: &str,
         parameters: &[Parameter<'_>],
     ) -> anyhow::Result<T> {
+        self.send(self.get_with(path, parameters)?).await
+    }
+
+    fn get_with(&self, path: &str, parameters: &[Parameter<'_>]) -> anyhow::Result<reqwest::RequestBuilder> {
         let mut url = self.url.at(path)?;
         let given = parameters.iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
         url.query_pairs_mut().extend_pairs(given);
-        self.send(self.http.get(url)).await
+        Ok(self.http.get(url))
+    }
+
+    /// Prints the lines of a response while it arrives.
+    pub(super) async fn print_lines(&self, path: &str, parameters: &[Parameter<'_>]) -> anyhow::Result<()> {
+        let mut response = self.begin(self.get_with(path, parameters)?).await?;
+        let mut unprinted = Vec::new();
+        while let Some(part) = response.chunk().await.context(CUT_ANSWER)? {
+            unprinted.extend_from_slice(&part);
+            if let Some(end) = unprinted.iter().rposition(|byte| *byte == b'\n') {
+                let lines: Vec<u8> = unprinted.drain(..=end).collect();
+                print!("{}", String::from_utf8(lines).context(UNKNOWN_ANSWER)?);
+            }
+            if output::is_closed() {
+                return Ok(());
+            }
+        }
+        Ok(())
     }
 
     /// Prints the list in the response's member `name`, as JSON or as one line for each item.
@@ -131,6 +154,11 @@ impl Client {
     }
 
     async fn answer(&self, request: reqwest::RequestBuilder) -> anyhow::Result<bytes::Bytes> {
+        self.begin(request).await?.bytes().await.context(CUT_ANSWER)
+    }
+
+    /// Sends a request and waits for the beginning of a successful response.
+    async fn begin(&self, request: reqwest::RequestBuilder) -> anyhow::Result<reqwest::Response> {
         let response = request.bearer_auth(&self.secret_key).send().await.with_context(|| {
             format!(
                 "could not reach a host at {}; check that it is running, and that --url or SYNCLINE_URL is its \
@@ -139,11 +167,10 @@ impl Client {
             )
         })?;
         let status = response.status();
-        let body =
-            response.bytes().await.context("the host's response ended early; run the command again")?;
         if status.is_success() {
-            return Ok(body);
+            return Ok(response);
         }
+        let body = response.bytes().await.context(CUT_ANSWER)?;
         match serde_json::from_slice::<ErrorBody>(&body) {
             Ok(ErrorBody { error }) => {
                 bail!(

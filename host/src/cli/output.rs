@@ -15,6 +15,10 @@ macro_rules! println {
     ($($text:tt)+) => { $crate::cli::output::print(format_args!("{}\n", format_args!($($text)+))) };
 }
 
+macro_rules! print {
+    ($($text:tt)+) => { $crate::cli::output::print(format_args!($($text)+)) };
+}
+
 macro_rules! eprint {
     ($($text:tt)+) => { $crate::cli::output::print_error(format_args!($($text)+)) };
 }

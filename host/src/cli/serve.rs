@@ -126,6 +126,9 @@ pub(super) struct ServeArgs {
     /// How long finished runs are retained, with their logs
     #[arg(long, env = "SYNCLINE_RUN_RETENTION_DAYS", default_value_t = 30, value_name = "DAYS", value_parser = clap::value_parser!(u64).range(1..=3650))]
     run_retention_days: u64,
+    /// How long entries of the audit log are retained
+    #[arg(long, env = "SYNCLINE_AUDIT_RETENTION_DAYS", default_value_t = 365, value_name = "DAYS", value_parser = clap::value_parser!(u64).range(1..=3650))]
+    audit_retention_days: u64,
     /// How long requests may continue after a stop signal, and runs after they were asked to stop
     #[arg(long, env = "SYNCLINE_GRACE_SECONDS", default_value_t = 10, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=DAY_SECONDS))]
     grace_seconds: u64,
@@ -333,6 +336,7 @@ fn settings(args: &ServeArgs, addresses: &Addresses) -> HostSettings {
         max_change_readers: args.max_change_readers as usize,
         minimum_interval: Duration::from_secs(args.minimum_interval_seconds),
         runs_kept_for: Duration::from_secs(args.run_retention_days * DAY_SECONDS),
+        audit_log_kept_for: Duration::from_secs(args.audit_retention_days * DAY_SECONDS),
         grace,
         public_url: addresses.public_url.as_str().into(),
         connect_url: addresses.connect_url.as_str().into(),

@@ -17,9 +17,10 @@ use uuid::Uuid;
 use syncline_auth::{ApiKeyError, AppCredentialsError, AuthError, EnvironmentError};
 use syncline_egress::EgressError;
 use syncline_engine::{
-    ActionError, ActionFailure, ApprovalError, AuthorizationError, ConnectError, DeadLetterError,
-    DeletionError, DeployError, FetchError, InboundWebhookError, IngestError, IntegrationError, LookupError,
-    ProxyError, RecordsError, RefreshError, RunsError, SessionError, SyncError, TypedConnectionError,
+    ActionError, ActionFailure, ApprovalError, AuditLogError, AuthorizationError, ConnectError,
+    DeadLetterError, DeletionError, DeployError, FetchError, InboundWebhookError, IngestError,
+    IntegrationError, LookupError, ProxyError, RecordsError, RefreshError, RunsError, SessionError,
+    SyncError, TypedConnectionError,
 };
 use syncline_model::{Invalid, Problem};
 use syncline_outbound_webhooks::DeliveryError;
@@ -152,6 +153,8 @@ pub enum ApiError {
     #[error(transparent)]
     DeadLetter(#[from] DeadLetterError),
     #[error(transparent)]
+    AuditLog(#[from] AuditLogError),
+    #[error(transparent)]
     Intake(#[from] IngestError),
     #[error("the body did not arrive within {} seconds", limit.as_secs())]
     BodyStalled { limit: Duration },
@@ -251,6 +254,7 @@ impl ApiError {
             Self::Approval(error) => error.code(),
             Self::Delivery(error) => error.code(),
             Self::DeadLetter(error) => error.code(),
+            Self::AuditLog(error) => error.code(),
             Self::Intake(error) => error.code(),
             Self::BodySilent { .. } | Self::BodyStalled { .. } => ErrorCode::BodyTimeout,
             Self::InboundWebhook(error) => error.code(),

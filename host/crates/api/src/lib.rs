@@ -5,6 +5,7 @@
 
 mod actions;
 mod api_reference;
+mod audit_log;
 mod connect_sessions;
 mod connect_telemetry;
 pub mod connect_ui;
@@ -75,9 +76,9 @@ use self::error::ApiError;
 use self::extract::ConnectionHeaders;
 use syncline_auth::{ApiKeys, Authenticator, Client, Environments};
 use syncline_engine::{
-    Actions, Authorizations, ConnectSessions, ConnectionCache, ConnectionRoute, Connections, DeadLetters,
-    Deployments, EnvironmentVariables, Functions, Health, InboundWebhookLog, Integrations, Observation,
-    Proxy, RecordChanges, Records, Runs, Syncs, TypedConnections, WebhookIngest,
+    Actions, AuditLog, Authorizations, ConnectSessions, ConnectionCache, ConnectionRoute, Connections,
+    DeadLetters, Deployments, EnvironmentVariables, Functions, Health, InboundWebhookLog, Integrations,
+    Observation, Proxy, RecordChanges, Records, Runs, Syncs, TypedConnections, WebhookIngest,
 };
 use syncline_outbound_webhooks::DeliveryLog;
 use syncline_providers::Catalogue;
@@ -93,6 +94,7 @@ pub struct App(Arc<Services>);
 pub struct Services {
     pub actions: Arc<Actions>,
     pub api_keys: Arc<ApiKeys>,
+    pub audit_log: Arc<AuditLog>,
     pub authenticator: Arc<Authenticator>,
     pub authorizations: Arc<Authorizations>,
     pub catalogue: Arc<Catalogue>,
@@ -223,6 +225,8 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(environment::create_key, environment::delete_key))
         .routes(routes!(environments::create_environment))
         .routes(routes!(environments::delete_environment))
+        .routes(routes!(audit_log::list_entries))
+        .routes(routes!(audit_log::export_entries))
         .routes(routes!(integrations::list_integrations, integrations::create_integration))
         .routes(routes!(
             integrations::get_integration,
@@ -324,7 +328,7 @@ const INTRODUCTION: &str = "\
     **Times** are UTC in RFC 3339 format, such as `2026-03-01T09:00:00.000Z`.";
 
 /// The groups of operations and their descriptions, in the order of the API reference.
-const TAGS: [(&str, &str); 19] = [
+const TAGS: [(&str, &str); 20] = [
     ("Records", "Read, follow and prune the records that syncs have saved, and handle dead letters."),
     ("Syncs", "Trigger, start and pause syncs, read their status and override their frequency."),
     (
@@ -346,6 +350,7 @@ const TAGS: [(&str, &str); 19] = [
     ("Environment", "Settings and signing keys of the environment."),
     ("Environment variables", "Values that functions can read."),
     ("Environments", "Manage environments and their secret keys. Needs scopes of the account."),
+    ("Audit log", "Who changed what, and who read credentials. Needs a scope of the account."),
     ("Operation", "Health checks."),
 ];
 

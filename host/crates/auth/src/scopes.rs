@@ -96,7 +96,7 @@ pub enum ScopePreset {
     Full,
     /// Reading everything in its environment except credentials, variables and settings.
     ReadOnly,
-    /// Everything, plus creating and deleting environments and their keys.
+    /// Everything, plus creating and deleting environments and their keys, and reading the audit log.
     Account,
 }
 

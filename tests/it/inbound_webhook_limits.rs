@@ -28,7 +28,8 @@ async fn stall(host: &Host, path: &str, announced: usize, sent: &[u8]) -> TcpStr
     let address = host.address();
     let head = format!("POST {path} HTTP/1.1\r\nhost: {address}\r\ncontent-length: {announced}\r\n\r\n");
     stream.write_all(head.as_bytes()).await.expect("the host reads");
-    let _ = stream.write_all(sent).await; // The host may answer before it has read everything.
+    // The host may answer before it has read everything.
+    let _result = stream.write_all(sent).await;
     stream
 }
 

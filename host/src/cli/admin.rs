@@ -35,8 +35,9 @@ enum AdminCommand {
 pub(super) async fn run(args: AdminArgs) -> anyhow::Result<Done> {
     let AdminCommand::Create { database, email, name, public_url } = args.command;
     let installation = Installation::open(&database).await?;
-    let (_, link) =
-        Accounts::new(installation.store.clone()).invite(&email, &name, Role::Administrator).await?;
+    let (_, link) = Accounts::new(installation.store.clone())
+        .invite(&email, &name, Role::Administrator, &installation.actor)
+        .await?;
     println!("{}", syncline_dashboard::link_url(&public_url.to_string(), &link));
     installation.close().await?;
     Ok(Done::Successful)

@@ -47,7 +47,7 @@ async fn variables_are_set_and_deleted() {
     let ada = Person::administrator(&host, &db).await;
     let value = "<b>first line</b>\r\nsecond line";
     ada.submit(VARIABLES, VARIABLES, &[("name", "REGION"), ("value", value)]).await.expect(303);
-    let page = ada.get(VARIABLES).await.expect(200).text();
+    let page = ada.submit(VARIABLES, &format!("{VARIABLES}/show"), &[]).await.expect(200).text();
     assert!(page.contains("&lt;b&gt;first line&lt;/b&gt;\nsecond line"), "{page}");
     let delete = format!("{VARIABLES}/REGION/delete");
     ada.submit(VARIABLES, &delete, &[]).await.expect(303);

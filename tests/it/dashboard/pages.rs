@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use crate::support::{Bundle, Person, Stage, between, repository, save};
+use crate::support::{Bundle, Person, Stage, repository, save};
 
 /// The text that would run as a script if a page did not escape it.
 const MARKUP: &str = "<script>alert(1)</script><img src=x onerror=alert(2)>";

@@ -1,9 +1,7 @@
 //! Extractors: authenticate the client, and parse the headers, path, query and body of a request. Handlers get only
 //! valid values.
 
-use std::convert::Infallible;
 use std::marker::PhantomData;
-use std::net::IpAddr;
 use std::ops::Deref;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -12,19 +10,19 @@ use std::time::Duration;
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, MatchedPath, Path, Request};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, header};
+use axum::http::{HeaderMap, header};
 use bytes::BytesMut;
 use futures_util::StreamExt;
 use serde::de::value::Error as ValueError;
 use serde::de::{DeserializeOwned, IntoDeserializer};
-use tower_http::request_id::RequestId;
 
 use super::App;
 use super::error::{ApiError, FieldError};
 use syncline_auth::{Client, Environment, Right, Scope, SessionToken};
 use syncline_engine::ConnectSession;
-use syncline_types::actor::{Actor, Identity};
+use syncline_types::actor::Actor;
 use syncline_types::ids::{ConnectionId, IntegrationKey, InvalidName};
+use syncline_web::request_source::RequestSource;
 
 /// Longest JSON body, in bytes.
 pub const MAX_BODY_BYTES: usize = 75 << 20;
@@ -34,58 +32,12 @@ pub const UNAUTHENTICATED_BODY_TIME: Duration = Duration::from_secs(10);
 /// Longest JSON body that is read before the client is authenticated, in bytes.
 const MAX_UNAUTHENTICATED_BODY_BYTES: usize = 4 << 10;
 
-/// Longest request id in the audit log, in characters. A client can choose the id.
-const MAX_REQUEST_ID_CHARS: usize = 200;
-
 /// Scheme of the `Authorization` header, in lower case.
 const SCHEME: &str = "bearer ";
 
 /// Longest pause of a client within a body.
 #[derive(Debug, Clone, Copy)]
 pub struct Patience(pub Duration);
-
-/// The address of the peer of a network connection.
-#[derive(Debug, Clone, Copy)]
-pub struct PeerAddress(pub IpAddr);
-
-/// Where a request comes from, for the audit log. The address is that of the network connection: a header such as
-/// `X-Forwarded-For` could contain anything.
-#[derive(Debug, Clone)]
-pub struct RequestSource {
-    address: Option<IpAddr>,
-    request_id: Option<HeaderValue>,
-}
-
-impl RequestSource {
-    fn of(parts: &Parts) -> Self {
-        Self {
-            address: parts.extensions.get::<PeerAddress>().map(|peer| peer.0),
-            request_id: parts.extensions.get::<RequestId>().map(|id| id.header_value().clone()),
-        }
-    }
-
-    /// The author of changes that this request makes.
-    pub fn actor(&self, identity: Identity) -> Actor {
-        Actor { identity, address: self.address(), request_id: self.request_id() }
-    }
-
-    pub fn address(&self) -> Option<IpAddr> {
-        self.address
-    }
-
-    pub fn request_id(&self) -> Option<String> {
-        let id = self.request_id.as_ref()?.to_str().ok()?;
-        Some(id.chars().take(MAX_REQUEST_ID_CHARS).collect())
-    }
-}
-
-impl<S: Sync> FromRequestParts<S> for RequestSource {
-    type Rejection = Infallible;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
-        Ok(Self::of(parts))
-    }
-}
 
 /// A client with a valid secret key that has the scope `R`. It is checked before the body is read.
 pub struct EnvironmentAuth<R: Right> {

@@ -21,13 +21,14 @@ pub(super) use self::socket::open_socket;
 use self::page::{failure_page, success_page};
 use super::App;
 use super::error::{ApiError, ErrorBody, FieldError};
-use super::extract::{ApiPath, ApiQuery, NoQuery, RequestSource, SessionAuth, SessionQueryAuth};
+use super::extract::{ApiPath, ApiQuery, NoQuery, SessionAuth, SessionQueryAuth};
 use syncline_auth::ClientOverride;
 use syncline_engine::{
     AUTHORIZATION_SECONDS, Callback, Outcome, ReturnPath, StartRequest, StartedAuthorization,
 };
 use syncline_types::ids::InvalidName;
 use syncline_types::secret::Secret;
+use syncline_web::request_source::RequestSource;
 
 const CALLBACK: &str = "/oauth/callback";
 const APP_SETUP: &str = "/app-auth/connect";

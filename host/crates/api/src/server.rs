@@ -19,7 +19,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
-use super::extract::{Patience, PeerAddress};
+use super::extract::Patience;
+use syncline_web::request_source::PeerAddress;
 
 /// The longest head of a request (request line and headers), in bytes. A longer one is answered with 431 and an empty
 /// body, and so is one with more than 100 headers, hyper's default. Heads are read before authentication, so they must

@@ -11,15 +11,14 @@ use utoipa::ToSchema;
 
 use super::App;
 use super::error::{ApiError, ErrorBody, FieldError};
-use super::extract::{
-    ApiPath, ApiQuery, MAX_BODY_BYTES, RequestSource, SessionQueryAuth, check_content_type, read_body,
-};
+use super::extract::{ApiPath, ApiQuery, MAX_BODY_BYTES, SessionQueryAuth, check_content_type, read_body};
 use syncline_auth::ClientOverride;
 use syncline_engine::{ConnectSession, TypedCredentials};
 use syncline_providers::{AuthMode, Provider, WrongAnswer, WrongAnswerKind, check_answers};
 use syncline_types::actor::Actor;
 use syncline_types::ids::{IntegrationKey, InvalidName};
 use syncline_types::secret::Secret;
+use syncline_web::request_source::RequestSource;
 
 /// Longest key, user name and password, in bytes.
 const MAX_PLAIN: usize = 1024;

@@ -6,12 +6,12 @@ pub(super) mod passwords;
 pub(super) mod sign_in;
 
 use std::fmt;
-use std::net::IpAddr;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::Utc;
+use serde_json::json;
 use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -23,9 +23,14 @@ pub use syncline_store::accounts::StoredAccount as Account;
 use self::passwords::{Password, hash_password, verify_password};
 use super::{AuthError, Scope, ScopePreset, Scopes};
 use syncline_crypto::{hex, random_bytes};
-use syncline_store::accounts::{self, NewAccount, NewAccountSession, StoredAccountSession};
-use syncline_store::{Store, accounts::LinkPurpose as StoredPurpose};
+use syncline_store::Store;
+use syncline_store::accounts::{
+    self, LinkPurpose as StoredPurpose, NewAccount, NewAccountSession, StoredAccountSession,
+};
+use syncline_store::audit_log::{self, NewEntry};
 use syncline_types::accounts::Role;
+use syncline_types::actor::{Actor, Identity};
+use syncline_types::audit_log::{AuditAction, TargetKind};
 use syncline_types::error_code::ErrorCode;
 
 /// A session ends after this time, even if it is used.
@@ -125,13 +130,6 @@ impl fmt::Display for Email {
     }
 }
 
-/// Where a browser signed in from. The owner of the account sees it in the list of sessions.
-#[derive(Debug, Clone, Default)]
-pub struct SessionOrigin {
-    pub address: Option<IpAddr>,
-    pub user_agent: Option<String>,
-}
-
 /// A secret that a browser keeps in a cookie, or that is part of a link. Only its hash is stored.
 struct Token(Zeroizing<String>);
 
@@ -203,6 +201,11 @@ impl SignedIn {
         }
     }
 
+    /// The author of changes that this person makes.
+    pub fn identity(&self) -> Identity {
+        identity(&self.account)
+    }
+
     pub fn form_token(&self) -> &str {
         &self.form_token
     }
@@ -232,6 +235,7 @@ impl Accounts {
         email: &Email,
         name: &str,
         role: Role,
+        actor: &Actor,
     ) -> Result<(Account, AccountLink), AccountError> {
         check_name(name)?;
         let link = AccountLink(Token::generate());
@@ -240,6 +244,8 @@ impl Accounts {
         let created = accounts::create(&mut tx, &new).await?;
         let account = created.ok_or_else(|| AccountError::Duplicate(email.clone()))?;
         accounts::replace_link(&mut tx, Some(account.pk), &link.0.hash(), LINK_LIFETIME).await?;
+        let entry = entry(AuditAction::AccountCreated, &account).with(json!({ "role": role }));
+        audit_log::write(&mut tx, actor, &entry).await?;
         tx.commit().await?;
         Ok((account, link))
     }
@@ -276,6 +282,7 @@ impl Accounts {
         email: &Email,
         name: &str,
         password: &Password,
+        source: impl FnOnce(Identity) -> Actor,
     ) -> Result<Account, AccountError> {
         check_name(name)?;
         let hash = hash_password(&self.hashing, password.clone()).await?;
@@ -294,12 +301,19 @@ impl Accounts {
         let created = accounts::create(&mut tx, &new).await?;
         let account = created.ok_or_else(|| AccountError::Duplicate(email.clone()))?;
         accounts::delete_links(&mut tx, None).await?;
+        let entry = entry(AuditAction::AccountCreated, &account).with(json!({ "role": Role::Administrator }));
+        audit_log::write(&mut tx, &source(identity(&account)), &entry).await?;
         tx.commit().await?;
         Ok(account)
     }
 
     /// Sets the password of the account of a one-time link, and ends its sessions.
-    pub async fn set_password(&self, token: &str, password: &Password) -> Result<Account, AccountError> {
+    pub async fn set_password(
+        &self,
+        token: &str,
+        password: &Password,
+        source: impl FnOnce(Identity) -> Actor,
+    ) -> Result<Account, AccountError> {
         let hash = hash_password(&self.hashing, password.clone()).await?;
         let mut tx = self.store.begin().await?;
         let Some(StoredPurpose::Password(account)) = accounts::lock_link(&mut tx, &hash_token(token)).await?
@@ -311,6 +325,8 @@ impl Accounts {
         accounts::delete_sessions(&mut tx, account.pk, None).await?;
         let email = Email(account.email.clone());
         accounts::clear_sign_in_failures(&mut tx, &email.hash()).await?;
+        let entry = entry(AuditAction::AccountPasswordChanged, &account);
+        audit_log::write(&mut tx, &source(identity(&account)), &entry).await?;
         tx.commit().await?;
         Ok(account)
     }
@@ -321,6 +337,7 @@ impl Accounts {
         person: &SignedIn,
         current: &str,
         new: &Password,
+        actor: &Actor,
     ) -> Result<(), AccountError> {
         let known = person.account.password_hash.clone().ok_or(AccountError::WrongPassword)?;
         if !verify_password(&self.hashing, current.to_owned(), known).await? {
@@ -331,16 +348,24 @@ impl Accounts {
         accounts::set_password(&mut tx, person.account.pk, &hash).await?;
         accounts::delete_sessions(&mut tx, person.account.pk, Some(person.session)).await?;
         accounts::delete_links(&mut tx, Some(person.account.pk)).await?;
+        let entry = entry(AuditAction::AccountPasswordChanged, &person.account);
+        audit_log::write(&mut tx, actor, &entry).await?;
         tx.commit().await?;
         Ok(())
     }
 
     /// Creates a link with which the person can choose a new password. The old password is valid until then.
-    pub async fn new_password_link(&self, id: Uuid) -> Result<(Account, AccountLink), AccountError> {
+    pub async fn new_password_link(
+        &self,
+        id: Uuid,
+        actor: &Actor,
+    ) -> Result<(Account, AccountLink), AccountError> {
         let link = AccountLink(Token::generate());
         let mut tx = self.store.begin().await?;
         let account = accounts::lock(&mut tx, id).await?.ok_or(AccountError::Unknown(id))?;
         accounts::replace_link(&mut tx, Some(account.pk), &link.0.hash(), LINK_LIFETIME).await?;
+        let entry = entry(AuditAction::AccountPasswordLinkCreated, &account);
+        audit_log::write(&mut tx, actor, &entry).await?;
         tx.commit().await?;
         Ok((account, link))
     }
@@ -350,7 +375,7 @@ impl Accounts {
     }
 
     /// Changes the role of an account. Its sessions have the new role with their next request.
-    pub async fn set_role(&self, id: Uuid, role: Role) -> Result<(), AccountError> {
+    pub async fn set_role(&self, id: Uuid, role: Role, actor: &Actor) -> Result<(), AccountError> {
         let mut tx = self.store.begin().await?;
         let administrators = accounts::lock_administrators(&mut tx).await?;
         let account = accounts::lock(&mut tx, id).await?.ok_or(AccountError::Unknown(id))?;
@@ -358,17 +383,21 @@ impl Accounts {
             check_not_last(&account, administrators)?;
         }
         accounts::set_role(&mut tx, account.pk, role).await?;
+        let entry = entry(AuditAction::AccountRoleChanged, &account)
+            .with(json!({ "from": account.role, "to": role }));
+        audit_log::write(&mut tx, actor, &entry).await?;
         tx.commit().await?;
         Ok(())
     }
 
     /// Deletes an account with its sessions.
-    pub async fn delete(&self, id: Uuid) -> Result<(), AccountError> {
+    pub async fn delete(&self, id: Uuid, actor: &Actor) -> Result<(), AccountError> {
         let mut tx = self.store.begin().await?;
         let administrators = accounts::lock_administrators(&mut tx).await?;
         let account = accounts::lock(&mut tx, id).await?.ok_or(AccountError::Unknown(id))?;
         check_not_last(&account, administrators)?;
         accounts::delete(&mut tx, account.pk).await?;
+        audit_log::write(&mut tx, actor, &entry(AuditAction::AccountDeleted, &account)).await?;
         tx.commit().await?;
         Ok(())
     }
@@ -377,11 +406,13 @@ impl Accounts {
     pub async fn start_session(
         &self,
         account: &Account,
-        origin: &SessionOrigin,
+        user_agent: Option<&str>,
+        source: impl FnOnce(Identity) -> Actor,
     ) -> Result<NewSession, AccountError> {
         let token = Token::generate();
-        let address = origin.address.map(|address| address.to_string());
-        let user_agent = origin.user_agent.as_deref().map(|agent| {
+        let actor = source(identity(account));
+        let address = actor.address.map(|address| address.to_string());
+        let user_agent = user_agent.map(|agent| {
             let end = agent.floor_char_boundary(MAX_USER_AGENT_BYTES);
             syncline_types::sanitize::sanitize_text(&agent[..end])
         });
@@ -392,7 +423,10 @@ impl Accounts {
             user_agent: user_agent.as_deref(),
             lifetime: SESSION_LIFETIME,
         };
-        accounts::create_session(&mut *self.store.connect().await?, &new).await?;
+        let mut tx = self.store.begin().await?;
+        accounts::create_session(&mut tx, &new).await?;
+        audit_log::write(&mut tx, &actor, &entry(AuditAction::AccountSignedIn, account)).await?;
+        tx.commit().await?;
         Ok(NewSession(token))
     }
 
@@ -418,12 +452,18 @@ impl Accounts {
     }
 
     /// Ends one of the person's sessions.
-    pub async fn end_session(&self, person: &SignedIn, session: Uuid) -> Result<(), AccountError> {
-        let mut conn = self.store.connect().await?;
-        if !accounts::delete_session(&mut conn, person.account.pk, session).await? {
+    pub async fn end_session(
+        &self,
+        person: &SignedIn,
+        session: Uuid,
+        actor: &Actor,
+    ) -> Result<(), AccountError> {
+        let mut tx = self.store.begin().await?;
+        if !accounts::delete_session(&mut tx, person.account.pk, session).await? {
             return Err(AccountError::UnknownSession);
         }
-        Ok(())
+        audit_log::write(&mut tx, actor, &entry(AuditAction::AccountSignedOut, &person.account)).await?;
+        Ok(tx.commit().await?)
     }
 
     /// Deletes expired sessions, links and failed sign-ins, until `shutdown`.
@@ -442,6 +482,15 @@ impl Accounts {
             }
         }
     }
+}
+
+/// The author of changes that the person of an account makes.
+fn identity(account: &Account) -> Identity {
+    Identity::Account { id: account.id, email: account.email.clone() }
+}
+
+fn entry(action: AuditAction, account: &Account) -> NewEntry {
+    NewEntry::of_installation(action, TargetKind::Account, &account.email)
 }
 
 /// The scopes of a role. They are those of secret keys.

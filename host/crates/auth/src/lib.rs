@@ -22,7 +22,7 @@ pub use accounts::passwords::{Password, WeakPassword};
 pub use accounts::sign_in::SignInError;
 pub use accounts::{
     Account, AccountError, AccountLink, AccountSession, Accounts, Email, InvalidEmail, LinkPurpose,
-    NewSession, SessionOrigin, SignedIn,
+    NewSession, SignedIn,
 };
 pub use api_keys::{
     ApiKey, ApiKeyError, ApiKeys, CreatedApiKey, InvalidSecretKey, KeyListing, check_key_name,

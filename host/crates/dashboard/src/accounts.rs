@@ -95,7 +95,7 @@ async fn invite(State(app): State<Dashboard>, visitor: Visitor, form: Form) -> R
     visitor.require(Scope::AccountsManage)?;
     let email: Email = form.parse("email", "Email address")?;
     let role = parse_role(&form)?;
-    let (account, link) = app.accounts.invite(&email, form.text("name"), role).await?;
+    let (account, link) = app.accounts.invite(&email, form.text("name"), role, &visitor.actor()).await?;
     Ok(link_page(&app, &visitor, &account, &link))
 }
 
@@ -106,7 +106,7 @@ async fn set_role(
     form: Form,
 ) -> Result<Response, PageError> {
     visitor.require(Scope::AccountsManage)?;
-    app.accounts.set_role(id, parse_role(&form)?).await?;
+    app.accounts.set_role(id, parse_role(&form)?, &visitor.actor()).await?;
     Ok(done(&app, &visitor, GlobalSection::Accounts.url(), "The role was changed."))
 }
 
@@ -117,7 +117,7 @@ async fn create_link(
     _: Form,
 ) -> Result<Response, PageError> {
     visitor.require(Scope::AccountsManage)?;
-    let (account, link) = app.accounts.new_password_link(id).await?;
+    let (account, link) = app.accounts.new_password_link(id, &visitor.actor()).await?;
     Ok(link_page(&app, &visitor, &account, &link))
 }
 
@@ -128,7 +128,7 @@ async fn delete(
     _: Form,
 ) -> Result<Response, PageError> {
     visitor.require(Scope::AccountsManage)?;
-    app.accounts.delete(id).await?;
+    app.accounts.delete(id, &visitor.actor()).await?;
     Ok(done(&app, &visitor, GlobalSection::Accounts.url(), "The account was deleted."))
 }
 

@@ -82,14 +82,14 @@ async fn environments(State(app): State<Dashboard>, visitor: Visitor) -> Respons
 async fn create(State(app): State<Dashboard>, visitor: Visitor, form: Form) -> Result<Response, PageError> {
     visitor.require(Scope::EnvironmentsCreate)?;
     let name: EnvironmentName = form.parse("name", "Name")?;
-    app.environments.create(&name).await?;
+    app.environments.create(&name, &visitor.actor()).await?;
     let page = format!("/dashboard/environments/{name}/{}", Section::Keys.path());
     Ok(done(&app, &visitor, &page, &format!("The environment {name} was created. It has no secret key yet.")))
 }
 
 async fn delete(State(app): State<Dashboard>, visit: Visit, _: Form) -> Result<Response, PageError> {
     visit.require(Scope::EnvironmentsDelete)?;
-    app.connections.delete_environment(visit.environment.id).await?;
+    app.connections.delete_environment(visit.environment.id, &visit.actor()).await?;
     let notice = format!("The environment {} was deleted.", visit.environment.name);
     Ok(done(&app, &visit, GlobalSection::Environments.url(), &notice))
 }

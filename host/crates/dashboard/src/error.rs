@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Request, State};
-use axum::http::{StatusCode, Uri, header};
+use axum::http::{Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{Html, IntoResponse, Redirect, Response};
 use maud::html;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::json;
 
-use super::session::{is_from_script, request_id};
+use super::session::is_from_script;
 use super::{Dashboard, layout};
 use syncline_auth::{AccountError, ApiKeyError, AuthError, EnvironmentError, SignInError};
 use syncline_engine::{
@@ -21,6 +21,7 @@ use syncline_engine::{
 };
 use syncline_outbound_webhooks::DeliveryError;
 use syncline_types::error_code::ErrorCode;
+use syncline_web::request_source::RequestSource;
 use syncline_web::status::status;
 
 /// Why a page cannot be shown, or a form was rejected.
@@ -127,11 +128,12 @@ pub(crate) async fn unknown_page(uri: Uri) -> PageError {
 /// Turns errors into responses: JSON for the script, otherwise a page. A browser without a session goes to the
 /// sign-in page, and comes back afterwards.
 pub(crate) async fn render_errors(State(app): State<Dashboard>, request: Request, next: Next) -> Response {
-    let from_script = is_from_script(request.headers());
-    let id = request_id(request.extensions());
-    let target = request.uri().path_and_query().map_or("/dashboard", |path| path.as_str()).to_owned();
-    let is_page = request.method() == axum::http::Method::GET;
-    let mut response = next.run(request).await;
+    let (parts, body) = request.into_parts();
+    let from_script = is_from_script(&parts.headers);
+    let id = RequestSource::of(&parts).request_id();
+    let target = parts.uri.path_and_query().map_or("/dashboard", |path| path.as_str()).to_owned();
+    let is_page = parts.method == Method::GET;
+    let mut response = next.run(Request::from_parts(parts, body)).await;
     let Some(Failed(error)) = response.extensions_mut().remove::<Failed>() else { return response };
     if let PageError::Internal(source) = &*error {
         tracing::error!(

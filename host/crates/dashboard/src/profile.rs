@@ -76,7 +76,9 @@ async fn change_password(
     form: Form,
 ) -> Result<Response, PageError> {
     let password = new_password(&form)?;
-    app.accounts.change_password(&visitor.person, form.raw("current_password"), &password).await?;
+    app.accounts
+        .change_password(&visitor.person, form.raw("current_password"), &password, &visitor.actor())
+        .await?;
     let notice = "The password was changed, and other browsers were signed out.";
     Ok(done(&app, &visitor, GlobalSection::Profile.url(), notice))
 }
@@ -87,6 +89,6 @@ async fn end_session(
     Path(id): Path<Uuid>,
     _: Form,
 ) -> Result<Response, PageError> {
-    app.accounts.end_session(&visitor.person, id).await?;
+    app.accounts.end_session(&visitor.person, id, &visitor.actor()).await?;
     Ok(done(&app, &visitor, GlobalSection::Profile.url(), "The browser was signed out."))
 }

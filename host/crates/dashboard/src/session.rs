@@ -1,20 +1,20 @@
 //! The signed-in person of a request, and the cookie of the session.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
 use std::ops::Deref;
 use std::sync::Arc;
 
-use axum::extract::{ConnectInfo, FromRequestParts, Path};
+use axum::extract::{FromRequestParts, Path};
 use axum::http::request::Parts;
-use axum::http::{Extensions, HeaderMap, HeaderValue, header};
+use axum::http::{HeaderMap, HeaderValue, header};
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
-use tower_http::request_id::RequestId;
 
 use super::Dashboard;
 use super::error::PageError;
 use super::form::FormToken;
-use syncline_auth::{Environment, NewSession, Scope, SessionOrigin, SignedIn};
+use syncline_auth::{Environment, NewSession, Scope, SignedIn};
+use syncline_types::actor::Actor;
+use syncline_web::request_source::RequestSource;
 
 const SESSION_COOKIE: &str = "syncline_session";
 /// A short message for the next page, such as "The key was revoked".
@@ -26,10 +26,9 @@ const SCRIPT_HEADER: &str = "x-dashboard-script";
 pub(crate) struct Visitor {
     pub(crate) person: SignedIn,
     pub(crate) notice: Option<String>,
-    /// Path of the page, without the query.
-    pub(crate) path: String,
     pub(crate) from_script: bool,
     pub(crate) environments: Vec<Arc<Environment>>,
+    source: RequestSource,
 }
 
 impl FromRequestParts<Dashboard> for Visitor {
@@ -43,9 +42,9 @@ impl FromRequestParts<Dashboard> for Visitor {
         Ok(Self {
             person,
             notice: notice.map(|text| percent_decode_str(text).decode_utf8_lossy().into_owned()),
-            path: parts.uri.path().to_owned(),
             from_script: is_from_script(&parts.headers),
             environments: app.environments.list(),
+            source: RequestSource::of(parts),
         })
     }
 }
@@ -53,6 +52,11 @@ impl FromRequestParts<Dashboard> for Visitor {
 impl Visitor {
     pub(crate) fn allows(&self, scope: Scope) -> bool {
         self.person.allows(scope)
+    }
+
+    /// The author of changes that this request makes.
+    pub(crate) fn actor(&self) -> Actor {
+        self.source.actor(self.person.identity())
     }
 
     pub(crate) fn require(&self, scope: Scope) -> Result<(), PageError> {
@@ -143,19 +147,4 @@ fn set_cookie(app: &Dashboard, name: &str, value: &str, more: &str) -> HeaderVal
 
 pub(crate) fn is_from_script(headers: &HeaderMap) -> bool {
     headers.contains_key(SCRIPT_HEADER)
-}
-
-/// The id of a request, as the host's log contains it.
-pub(crate) fn request_id(extensions: &Extensions) -> Option<String> {
-    Some(extensions.get::<RequestId>()?.header_value().to_str().ok()?.to_owned())
-}
-
-pub(crate) fn origin(parts: &Parts) -> SessionOrigin {
-    let user_agent = parts.headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok());
-    SessionOrigin { address: address(&parts.extensions), user_agent: user_agent.map(str::to_owned) }
-}
-
-/// The address of the browser, or of the proxy in front of this host.
-pub(crate) fn address(extensions: &Extensions) -> Option<IpAddr> {
-    extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip())
 }

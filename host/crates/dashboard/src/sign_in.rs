@@ -1,7 +1,7 @@
 //! Signing in and out, and the pages of one-time links.
 
 use axum::Router;
-use axum::extract::{Query, Request, State};
+use axum::extract::{FromRequest, Query, Request, State};
 use axum::http::{HeaderMap, header};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
@@ -11,12 +11,12 @@ use serde::Deserialize;
 use super::components::{Look, TextField, submit};
 use super::error::PageError;
 use super::form::{Fields, Form, go};
-use super::session::Visitor;
 use super::session::{
-    ended_session_cookie, is_from_script, notice_cookie, origin, session_cookie, session_token,
+    Visitor, ended_session_cookie, is_from_script, notice_cookie, session_cookie, session_token,
 };
 use super::{Dashboard, LINK_PATH, layout};
-use syncline_auth::{Account, Email, LinkPurpose, Password, SessionOrigin};
+use syncline_auth::{Account, Email, LinkPurpose, Password};
+use syncline_web::request_source::RequestSource;
 
 pub(crate) fn routes() -> Router<Dashboard> {
     Router::new()
@@ -60,15 +60,15 @@ async fn sign_in_page(
 }
 
 async fn sign_in(State(app): State<Dashboard>, request: Request) -> Result<Response, PageError> {
-    let (from_script, origin, form) = read(request, &app).await?;
+    let (browser, form) = read(request, &app).await?;
     // A malformed address has no account. The message is the same, so that it discloses nothing.
     let email: Email = form.text("email").parse().map_err(|_| syncline_auth::SignInError::Wrong)?;
     let account = app.accounts.sign_in(&email, form.raw("password")).await?;
-    start_session(&app, &account, &origin, from_script, local_path(form.text("return_to"))).await
+    start_session(&app, &account, &browser, local_path(form.text("return_to"))).await
 }
 
 async fn sign_out(State(app): State<Dashboard>, visitor: Visitor, _: Form) -> Result<Response, PageError> {
-    app.accounts.end_session(&visitor.person, visitor.person.session).await?;
+    app.accounts.end_session(&visitor.person, visitor.person.session, &visitor.actor()).await?;
     let cookie = [(header::SET_COOKIE, ended_session_cookie(&app))];
     Ok((cookie, go(visitor.from_script, "/dashboard/sign-in")).into_response())
 }
@@ -116,17 +116,18 @@ async fn link_page(
 }
 
 async fn use_link(State(app): State<Dashboard>, request: Request) -> Result<Response, PageError> {
-    let (from_script, origin, form) = read(request, &app).await?;
+    let (browser, form) = read(request, &app).await?;
+    let source = |identity| browser.source.actor(identity);
     let token = form.text("token");
     let password = new_password(&form)?;
     let account = match app.accounts.link_purpose(token).await? {
         LinkPurpose::FirstAccount => {
             let email: Email = form.parse("email", "Email address")?;
-            app.accounts.create_first(token, &email, form.text("name"), &password).await?
+            app.accounts.create_first(token, &email, form.text("name"), &password, source).await?
         }
-        LinkPurpose::Password { .. } => app.accounts.set_password(token, &password).await?,
+        LinkPurpose::Password { .. } => app.accounts.set_password(token, &password, source).await?,
     };
-    start_session(&app, &account, &origin, from_script, "/dashboard").await
+    start_session(&app, &account, &browser, "/dashboard").await
 }
 
 /// The field for a new password.
@@ -148,23 +149,34 @@ pub(crate) fn new_password(form: &Fields) -> Result<Password, PageError> {
         .map_err(|problem| PageError::invalid("New password", problem))
 }
 
-async fn read(request: Request, app: &Dashboard) -> Result<(bool, SessionOrigin, Fields), PageError> {
-    use axum::extract::FromRequest;
+/// The browser that sends a form without a session.
+struct Browser {
+    from_script: bool,
+    user_agent: Option<String>,
+    source: RequestSource,
+}
+
+async fn read(request: Request, app: &Dashboard) -> Result<(Browser, Fields), PageError> {
     let (parts, body) = request.into_parts();
-    let (from_script, origin) = (is_from_script(&parts.headers), origin(&parts));
+    let user_agent = parts.headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok());
+    let browser = Browser {
+        from_script: is_from_script(&parts.headers),
+        user_agent: user_agent.map(str::to_owned),
+        source: RequestSource::of(&parts),
+    };
     let fields = Fields::from_request(Request::from_parts(parts, body), app).await?;
-    Ok((from_script, origin, fields))
+    Ok((browser, fields))
 }
 
 async fn start_session(
     app: &Dashboard,
     account: &Account,
-    origin: &SessionOrigin,
-    from_script: bool,
+    browser: &Browser,
     page: &str,
 ) -> Result<Response, PageError> {
-    let session = app.accounts.start_session(account, origin).await?;
-    let mut response = go(from_script, page);
+    let source = |identity| browser.source.actor(identity);
+    let session = app.accounts.start_session(account, browser.user_agent.as_deref(), source).await?;
+    let mut response = go(browser.from_script, page);
     response.headers_mut().append(header::SET_COOKIE, session_cookie(app, &session));
     response
         .headers_mut()

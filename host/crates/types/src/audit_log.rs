@@ -7,6 +7,21 @@ use strum::{Display, EnumString, IntoStaticStr, VariantArray};
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Display, EnumString, IntoStaticStr, VariantArray,
 )]
 pub enum AuditAction {
+    #[strum(serialize = "account.created")]
+    AccountCreated,
+    #[strum(serialize = "account.role_changed")]
+    AccountRoleChanged,
+    #[strum(serialize = "account.password_changed")]
+    AccountPasswordChanged,
+    /// A link was created with which the person can choose a new password.
+    #[strum(serialize = "account.password_link_created")]
+    AccountPasswordLinkCreated,
+    #[strum(serialize = "account.deleted")]
+    AccountDeleted,
+    #[strum(serialize = "account.signed_in")]
+    AccountSignedIn,
+    #[strum(serialize = "account.signed_out")]
+    AccountSignedOut,
     #[strum(serialize = "environment.created")]
     EnvironmentCreated,
     #[strum(serialize = "environment.settings_changed")]
@@ -79,6 +94,8 @@ pub enum AuditAction {
 )]
 #[strum(serialize_all = "snake_case")]
 pub enum TargetKind {
+    /// An account of the dashboard, by email address.
+    Account,
     /// An environment, by name.
     Environment,
     /// A secret key, by id.

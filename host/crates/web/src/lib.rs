@@ -1,4 +1,5 @@
 //! What the REST API and the dashboard share.
 
+pub mod request_source;
 pub mod static_files;
 pub mod status;

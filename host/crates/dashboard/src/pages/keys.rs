@@ -106,7 +106,7 @@ async fn create(State(app): State<Dashboard>, visit: Visit, form: Form) -> Resul
     if let Some(name) = names.iter().find(|name| !visit.person.scopes().cover(name)) {
         return Err(PageError::invalid("Scopes", format!("your role does not have `{name}`")));
     }
-    let created = app.api_keys.create(visit.environment.pk, name, &scopes).await?;
+    let created = app.api_keys.create(visit.environment.pk, name, &scopes, &visit.actor()).await?;
     let command = format!(
         "curl {}/integrations \\\n  --header 'Authorization: Bearer {}'",
         app.public_url,
@@ -132,6 +132,6 @@ async fn revoke(
     _: Form,
 ) -> Result<Response, PageError> {
     visit.require(Scope::ApiKeysDelete)?;
-    app.api_keys.revoke(visit.environment.pk, id).await?;
+    app.api_keys.revoke(visit.environment.pk, id, &visit.actor()).await?;
     Ok(done(&app, &visit, &visit.url("keys"), "The key was revoked."))
 }

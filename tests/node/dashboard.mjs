@@ -14,6 +14,7 @@ const MAX_BYTES = 150_000;
 const screens = { desktop: { width: 1280, height: 900 }, phone: { width: 390, height: 844 } };
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 
+const failures = [];
 const browser = await chromium.launch({
     executablePath: '/usr/bin/chromium',
     args: ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking'],
@@ -27,6 +28,7 @@ try {
 } finally {
     await browser.close();
 }
+assert.equal(failures.length, 0, failures.join('\n'));
 
 async function check(screen, viewport, colorScheme) {
     const context = await browser.newContext({ viewport, colorScheme, reducedMotion: 'reduce', bypassCSP: false });
@@ -46,11 +48,12 @@ async function check(screen, viewport, colorScheme) {
             if (response.headers()['content-type'] === 'text/event-stream') return;
             bytes += (await response.body().catch(() => '')).length;
         });
+        const expect = (condition, failure) => condition || failures.push(`${where}: ${failure}`);
         const response = await page.goto(host + path);
-        assert.equal(response.status(), 200, where);
-        assert.equal(await page.locator('h1').count(), 1, `${where}: one main heading`);
+        expect(response.status() === 200, `status ${response.status()}`);
+        expect((await page.locator('h1').count()) === 1, 'there must be one main heading');
         const overflow = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
-        assert.ok(overflow <= 0, `${where}: ${overflow} px too wide`);
+        expect(overflow <= 0, `${overflow} px too wide`);
         // Through the protocol of the browser, because the page's policy forbids scripts of others.
         const client = await context.newCDPSession(page);
         await client.send('Runtime.evaluate', { expression: axe });
@@ -59,9 +62,9 @@ async function check(screen, viewport, colorScheme) {
             awaitPromise: true,
             returnByValue: true,
         });
-        assert.equal(checked.result.value, '[]', where);
-        assert.ok(bytes < MAX_BYTES, `${where}: ${bytes} bytes`);
-        assert.deepEqual(problems, [], where);
+        expect(checked.result.value === '[]', checked.result.value);
+        expect(bytes < MAX_BYTES, `${bytes} bytes`);
+        expect(problems.length === 0, problems.join('; '));
         if (screenshots) {
             const path = join(screenshots, `${label}-${screen}-${colorScheme}.jpg`);
             await page.screenshot({ path, type: 'jpeg', quality: 70 });

@@ -17,7 +17,7 @@ async fn a_key_is_shown_once_and_can_be_revoked() {
     let list = ada.get(KEYS).await.expect(200).text();
     assert!(list.contains("backend") && !list.contains(&key), "{list}");
     ada.submit(KEYS, KEYS, &[("name", "backend"), ("preset", "full")]).await.expect(409);
-    let row = list.split("<tr>").find(|row| row.contains("backend")).expect("the key is listed");
+    let row = list.split("<tr>").find(|row| row.contains("<td>backend")).expect("the key is listed");
     let revoke = between(row, "action=\"", "\"");
     ada.submit(KEYS, &revoke, &[]).await.expect(303);
     host.with_key(Some(&key)).get("/integrations").await.expect(401);
@@ -37,7 +37,7 @@ async fn a_key_has_the_chosen_scopes() {
     host.with_key(Some(&key)).get("/connections").await.expect(403);
     create(&[("name", "none"), ("preset", "chosen")]).await.expect(400);
     create(&[("name", "odd"), ("preset", "chosen"), ("scopes", "environment:x")]).await.expect(400);
-    create(&[("name", "\u{7}"), ("preset", "full")]).await.expect(400);
+    create(&[("name", " "), ("preset", "full")]).await.expect(400);
 }
 
 #[tokio::test]

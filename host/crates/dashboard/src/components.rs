@@ -42,7 +42,13 @@ pub(crate) fn table(label: &str, columns: &[&str], rows: &Markup) -> Markup {
     html! {
         div.table role="region" aria-label=(label) tabindex="0" {
             table {
-                thead { tr { @for column in columns { th scope="col" { (column) } } } }
+                thead {
+                    tr {
+                        @for column in columns {
+                            @if column.is_empty() { td {} } @else { th scope="col" { (column) } }
+                        }
+                    }
+                }
                 tbody { (rows) }
             }
         }

@@ -161,7 +161,7 @@ pub(crate) async fn render_errors(State(app): State<Dashboard>, request: Request
             p.alert role="alert" { (error) }
             @if internal {
                 p { "The host's log states the cause." @if let Some(id) = id { " Search it for " code { (id) } "." } }
-            } @else {
+            } @else if !matches!(*error, PageError::NotFound(_)) {
                 p { (code.remedy()) }
             }
             p.muted { "Code: " code { (code.as_str()) } }

@@ -102,8 +102,8 @@ pub fn router<S: Clone + Send + Sync + 'static>(dashboard: Dashboard) -> Router<
         .merge(profile::routes())
         .merge(pages::routes())
         .route("/dashboard/{*path}", any(error::unknown_page))
-        .layer(from_fn_with_state(dashboard.clone(), error::render_errors))
         .layer(from_fn(security::reject_cross_site_requests))
+        .layer(from_fn_with_state(dashboard.clone(), error::render_errors))
         .layer(from_fn_with_state(dashboard.clone(), security::set_headers))
         .with_state(dashboard)
 }

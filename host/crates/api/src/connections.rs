@@ -198,6 +198,8 @@ pub(super) async fn list_connections(
         organization_id: query.end_user_organization_id,
         integrations: query.integration_id.as_deref().map(parse_integrations).transpose()?,
         tags: (!tags.is_empty()).then_some(Value::Object(tags)),
+        errors: None,
+        behind: None,
     };
     let page = ConnectionPage { limit, offset: page * limit };
     let found = app.connections.list(client.environment.pk, &filter, page).await?;

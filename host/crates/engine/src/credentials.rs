@@ -537,7 +537,9 @@ mod tests {
             version: 1,
             due_at: Some(hours(6)),
             changed_at: hours(0),
+            expire_at: Some(hours(10)),
             failed_at: None,
+            failing_days: 0,
             is_exhausted: false,
         };
         let verdicts = || {
@@ -561,7 +563,9 @@ mod tests {
             version: 1,
             due_at: Some(start),
             changed_at: start,
+            expire_at: Some(start + TimeDelta::seconds(10)),
             failed_at: Some(start),
+            failing_days: 1,
             is_exhausted: false,
         };
         let as_needed = |state| verdict(&credentials, state, Freshness::AsNeeded, &clock);
@@ -584,7 +588,9 @@ mod tests {
             version: 2,
             due_at: None,
             changed_at: start,
+            expire_at: Some(start + TimeDelta::hours(1)),
             failed_at: None,
+            failing_days: 0,
             is_exhausted: false,
         };
         let after =

@@ -50,8 +50,8 @@ pub use self::connect_sessions::{
 pub use self::connections::cache::ConnectionCache;
 pub use self::connections::deletion::DeletionError;
 pub use self::connections::reading::{
-    Connection, ConnectionError, ConnectionFilter, ConnectionPage, CredentialOptions, DescribedConnection,
-    FetchError, FetchedConnection,
+    Connection, ConnectionCounts, ConnectionError, ConnectionErrorFilter, ConnectionFilter, ConnectionPage,
+    ConnectionPosition, CredentialOptions, DescribedConnection, FetchError, FetchedConnection,
 };
 pub use self::connections::route::ConnectionRoute;
 pub use self::connections::typed::{TypedConnectionError, TypedConnections, TypedCredentials, TypedTarget};

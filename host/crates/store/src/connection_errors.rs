@@ -1,10 +1,12 @@
 //! The current errors of connections.
 
+use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
+use crate::enums;
 use syncline_types::error_code::ErrorCode;
-use syncline_types::ids::{ConnectionPk, FunctionName, IntegrationPk};
+use syncline_types::ids::{ConnectionPk, FunctionName, IntegrationPk, Variant};
 
 /// The part of a connection that has an error.
 #[derive(Debug, Clone, Copy)]
@@ -65,6 +67,12 @@ pub struct ConnectionError {
     /// `auth` or `sync`.
     pub kind: String,
     pub log_id: Uuid,
+    /// The sync that failed. `None` for authentication.
+    pub sync: Option<(FunctionName, Variant)>,
+    pub code: ErrorCode,
+    pub message: String,
+    /// When the first of these errors occurred.
+    pub since: DateTime<Utc>,
 }
 
 /// Lists the errors of these connections, oldest first.
@@ -75,19 +83,29 @@ pub async fn list(
     let connections: Vec<i64> = connections.iter().map(|connection| connection.0).collect();
     let rows = sqlx::query!(
         r#"
-        SELECT connection_pk, type, log_id FROM connection_errors WHERE connection_pk = ANY($1)
+        SELECT connection_pk, type, subject, log_id, code, message, created_at
+        FROM connection_errors WHERE connection_pk = ANY($1)
         ORDER BY created_at, type, subject
         "#,
         &connections,
     )
     .fetch_all(conn)
     .await?;
-    let errors = rows.into_iter().map(|row| ConnectionError {
-        connection: ConnectionPk(row.connection_pk),
-        kind: row.r#type,
-        log_id: row.log_id,
+    let errors = rows.into_iter().map(|row| {
+        let sync = row.subject.split_once("::").map(|(name, variant)| {
+            (FunctionName::from_stored(name.to_owned()), Variant::from_stored(variant.to_owned()))
+        });
+        Ok(ConnectionError {
+            connection: ConnectionPk(row.connection_pk),
+            kind: row.r#type,
+            log_id: row.log_id,
+            sync,
+            code: enums::parse("code", &row.code)?,
+            message: row.message,
+            since: row.created_at,
+        })
     });
-    Ok(errors.collect())
+    errors.collect()
 }
 
 /// Deletes the errors of a sync that is no longer deployed. Must be called before its schedules are deleted.

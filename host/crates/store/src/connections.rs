@@ -9,7 +9,9 @@ use serde_json::Value;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-pub use self::list::{ConnectionFilter, Page, list};
+pub use self::list::{
+    ConnectionCounts, ConnectionFilter, ConnectionPosition, ErrorFilter, Page, count_by_integration, list,
+};
 
 use super::hosts::interval;
 use super::refreshes::{RefreshState, RenewedCredentials};
@@ -73,7 +75,9 @@ struct ConnectionRow {
     credentials_version: i64,
     refresh_due_at: Option<DateTime<Utc>>,
     credentials_changed_at: DateTime<Utc>,
+    credentials_expire_at: Option<DateTime<Utc>>,
     refresh_failed_at: Option<DateTime<Utc>>,
+    refresh_failing_days: i32,
     refresh_exhausted: bool,
 }
 
@@ -100,7 +104,9 @@ impl From<ConnectionRow> for Connection {
                 version: row.credentials_version,
                 due_at: row.refresh_due_at,
                 changed_at: row.credentials_changed_at,
+                expire_at: row.credentials_expire_at,
                 failed_at: row.refresh_failed_at,
+                failing_days: row.refresh_failing_days,
                 is_exhausted: row.refresh_exhausted,
             },
         }
@@ -122,7 +128,8 @@ macro_rules! query_connections {
                c.created_at AS "created_at!", c.updated_at AS "updated_at!", c.last_fetched_at AS "last_fetched_at?",
                c.credentials_version AS "credentials_version!", c.refresh_due_at AS "refresh_due_at?",
                c.credentials_changed_at AS "credentials_changed_at!", c.refresh_failed_at AS "refresh_failed_at?",
-               c.refresh_exhausted AS "refresh_exhausted!"
+               c.credentials_expire_at AS "credentials_expire_at?",
+               c.refresh_failing_days AS "refresh_failing_days!", c.refresh_exhausted AS "refresh_exhausted!"
         FROM "#
                 + $from
                 + r#" c JOIN integrations i ON i.pk = c.integration_pk

@@ -15,7 +15,12 @@ pub struct RefreshState {
     pub due_at: Option<DateTime<Utc>>,
     /// When the credentials were obtained or imported.
     pub changed_at: DateTime<Utc>,
+    /// When the credentials expire, or `None` if never.
+    pub expire_at: Option<DateTime<Utc>>,
     pub failed_at: Option<DateTime<Utc>>,
+    /// The number of consecutive days on which a refresh failed.
+    pub failing_days: i32,
+    /// Whether the background task has given up.
     pub is_exhausted: bool,
 }
 

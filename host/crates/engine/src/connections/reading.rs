@@ -11,11 +11,14 @@ use syncline_store::audit_log::{self, NewEntry};
 use syncline_store::connection_errors;
 pub use syncline_store::connection_errors::ConnectionError;
 use syncline_store::connections;
-pub use syncline_store::connections::{Connection, ConnectionFilter, Page as ConnectionPage};
+pub use syncline_store::connections::{
+    Connection, ConnectionCounts, ConnectionFilter, ConnectionPosition, ErrorFilter as ConnectionErrorFilter,
+    Page as ConnectionPage,
+};
 use syncline_types::actor::Actor;
 use syncline_types::audit_log::AuditAction;
 use syncline_types::error_code::ErrorCode;
-use syncline_types::ids::{ConnectionId, ConnectionPk, EnvironmentPk, IntegrationKey};
+use syncline_types::ids::{ConnectionId, ConnectionPk, EnvironmentPk, IntegrationKey, IntegrationPk};
 
 /// A connection with its active errors.
 #[derive(Debug)]
@@ -84,6 +87,28 @@ impl Connections {
             DescribedConnection { connection, errors }
         });
         Ok(described.collect())
+    }
+
+    /// Counts the connections of these integrations. Integrations without connections are omitted.
+    pub async fn count_by_integration(
+        &self,
+        integrations: &[IntegrationPk],
+    ) -> Result<HashMap<IntegrationPk, ConnectionCounts>, LookupError> {
+        Ok(connections::count_by_integration(&mut *self.store.connect().await?, integrations).await?)
+    }
+
+    /// Returns one connection without its credentials. Unlike [`Self::fetch`], does not record the time of the request.
+    pub async fn get(
+        &self,
+        environment: EnvironmentPk,
+        integration: &IntegrationKey,
+        id: &ConnectionId,
+    ) -> Result<DescribedConnection, LookupError> {
+        let found = connections::find(&mut *self.store.connect().await?, environment, integration, id).await?;
+        match found {
+            Some(connection) => Ok(self.describe(connection).await?),
+            None => Err(self.cache.explain_missing(environment, integration, id).await),
+        }
     }
 
     /// Returns one connection and records the time of the request. With `credentials`, refreshes them if necessary, and

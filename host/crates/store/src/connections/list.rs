@@ -1,10 +1,13 @@
 //! Lists of an environment's connections.
 
+use std::collections::HashMap;
+
+use chrono::{DateTime, Utc};
 use serde_json::Value;
 use sqlx::PgConnection;
 
 use super::{Connection, ConnectionRow, query_connections};
-use syncline_types::ids::EnvironmentPk;
+use syncline_types::ids::{ConnectionPk, EnvironmentPk, IntegrationPk};
 
 /// Which connections to list. Members that are `None` do not restrict the list.
 #[derive(Debug, Default)]
@@ -15,6 +18,42 @@ pub struct ConnectionFilter {
     pub organization_id: Option<String>,
     pub integrations: Option<Vec<String>>,
     pub tags: Option<Value>,
+    pub errors: Option<ErrorFilter>,
+    /// Only connections after this position in the list.
+    pub behind: Option<ConnectionPosition>,
+}
+
+/// Which current errors a connection must have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorFilter {
+    Any,
+    Auth,
+    Sync,
+}
+
+impl ErrorFilter {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Any => "any",
+            Self::Auth => "auth",
+            Self::Sync => "sync",
+        }
+    }
+}
+
+/// A position in the list of connections, which is ordered by creation time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConnectionPosition {
+    pub created_at: DateTime<Utc>,
+    pub pk: ConnectionPk,
+}
+
+/// The number of connections of an integration.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ConnectionCounts {
+    pub all: i64,
+    /// Those that have an error now.
+    pub failing: i64,
 }
 
 /// A page of a list.
@@ -41,6 +80,10 @@ macro_rules! list_rows {
           AND ($5::text IS NULL OR c.end_user->'organization'->>'id' = $5 OR c.tags->>'organization_id' = $5)
           AND ($6::text[] IS NULL OR i.unique_key = ANY($6))
           AND ($7::jsonb IS NULL OR c.tags @> $7)
+          AND ($10::text IS NULL OR EXISTS (
+              SELECT FROM connection_errors e WHERE e.connection_pk = c.pk AND ($10 = 'any' OR e.type = $10)
+          ))
+          AND (c.created_at, c.pk) < (coalesce($11, 'infinity'::timestamptz), coalesce($12, 9223372036854775807))
         ORDER BY c.created_at DESC, c.pk DESC
         LIMIT $8 OFFSET $9
         "#,
@@ -53,13 +96,16 @@ macro_rules! list_rows {
             $filter.tags,
             $page.limit,
             $page.offset,
+            $filter.errors.map(ErrorFilter::as_str),
+            $filter.behind.map(|place| place.created_at),
+            $filter.behind.map(|place| place.pk.0),
         )
         .fetch_all($conn)
         .await
     };
 }
 
-/// Lists one page of an environment's connections, newest first. Filters by connection id or end user use an index.
+/// Lists one page of an environment's connections, newest first. Filters by connection id, end user or errors use an index.
 /// Other filters scan the environment's connections in the order of the list.
 pub async fn list(
     conn: &mut PgConnection,
@@ -94,10 +140,50 @@ pub async fn list(
             filter,
             page
         )
+    } else if filter.errors.is_some() {
+        // Few connections have an error.
+        list_rows!(
+            r#"
+        WITH found AS MATERIALIZED (
+            SELECT * FROM connections
+            WHERE environment_pk = $1 AND pk IN (
+                SELECT connection_pk FROM connection_errors WHERE $10 = 'any' OR type = $10
+            )
+        )"#,
+            "found",
+            conn,
+            environment,
+            filter,
+            page
+        )
     } else {
         list_rows!("", "connections", conn, environment, filter, page)
     };
     Ok(rows?.into_iter().map(Connection::from).collect())
+}
+
+/// Counts the connections of these integrations. Integrations without connections are omitted.
+pub async fn count_by_integration(
+    conn: &mut PgConnection,
+    integrations: &[IntegrationPk],
+) -> sqlx::Result<HashMap<IntegrationPk, ConnectionCounts>> {
+    let integrations: Vec<i64> = integrations.iter().map(|integration| integration.0).collect();
+    let rows = sqlx::query!(
+        r#"
+        SELECT c.integration_pk, count(*) AS "all!", count(e.connection_pk) AS "failing!"
+        FROM connections c
+        LEFT JOIN (SELECT DISTINCT connection_pk FROM connection_errors) AS e ON e.connection_pk = c.pk
+        WHERE c.integration_pk = ANY($1) AND c.validating_since IS NULL
+        GROUP BY c.integration_pk
+        "#,
+        &integrations,
+    )
+    .fetch_all(conn)
+    .await?;
+    let counts = rows.into_iter().map(|row| {
+        (IntegrationPk(row.integration_pk), ConnectionCounts { all: row.all, failing: row.failing })
+    });
+    Ok(counts.collect())
 }
 
 /// Returns an `ILIKE` pattern that matches texts containing `text`. Wildcards in `text` are escaped.

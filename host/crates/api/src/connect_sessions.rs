@@ -18,12 +18,9 @@ use super::tags::{EndUser, Organization, checked_tags, end_user_of_tags, generat
 use super::time::iso;
 use syncline_auth::{Client, rights};
 use syncline_engine::{ConfigDefaults, ConnectionRoute, Integration, NewConnectSession, UiOverrides};
+use syncline_types::environment_settings::{DEFAULT_UI_COLOR, DEFAULT_UI_TITLE};
 use syncline_types::ids::{ConnectionId, IntegrationKey};
 use syncline_types::sanitize::contains_nul;
-
-/// Title for environments without one. The Connect UI recognizes this text and translates it.
-const DEFAULT_TITLE: &str = "Connect your account";
-const DEFAULT_COLOR: &str = "#2f5bea";
 
 type PerIntegration<T> = BTreeMap<String, T>;
 
@@ -316,7 +313,7 @@ pub(super) async fn get_session(
     let allowed = all.into_iter().map(|one| one.unique_key).filter(|key| session.allows(key));
     let settings = app.environments.settings(session.environment.pk).await?;
     let color =
-        settings.connect_ui_primary_color.clone().map_or_else(|| DEFAULT_COLOR.to_owned(), String::from);
+        settings.connect_ui_primary_color.clone().map_or_else(|| DEFAULT_UI_COLOR.to_owned(), String::from);
     let theme = || Theme { primary: color.clone() };
     let api_path =
         url::Url::parse(&app.public_url).map_or_else(|_| "/".to_owned(), |url| url.path().to_owned());
@@ -332,7 +329,7 @@ pub(super) async fn get_session(
                 title: settings
                     .connect_ui_title
                     .clone()
-                    .map_or_else(|| DEFAULT_TITLE.to_owned(), String::from),
+                    .map_or_else(|| DEFAULT_UI_TITLE.to_owned(), String::from),
                 primary_color: color.clone(),
                 theme: Themes { light: theme(), dark: theme() },
                 default_theme: "system",

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use axum::Json;
 use axum::extract::State;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -19,10 +18,9 @@ use syncline_engine::{Integration, IntegrationChange, MAX_SETTINGS, NewIntegrati
 use syncline_types::actor::Actor;
 use syncline_types::ids::{IntegrationKey, InvalidName, ProviderSlug};
 use syncline_types::secret::Secret;
+use syncline_web::addresses::webhook_url;
 
 const MAX_SETTING_BYTES: usize = 8192;
-/// Characters that are not percent-encoded in a path segment.
-const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// A provider that is set up in the environment.
 #[derive(Debug, Serialize, ToSchema)]
@@ -260,7 +258,8 @@ pub(super) async fn get_integration(
     let integration = app.integrations.get(client.environment.pk, &key).await?;
     let provider = app.catalogue.find(&integration.provider);
     let takes_webhooks = provider.is_some_and(|provider| provider.webhook.is_some());
-    let webhook_url = takes_webhooks.then(|| app.webhook_url(&client.environment, &integration.unique_key));
+    let webhook_url = takes_webhooks
+        .then(|| webhook_url(&app.public_url, client.environment.id, &integration.unique_key));
     let webhook_url = with_webhook.then_some(webhook_url);
     let credentials = if with_credentials && client.allows(Scope::IntegrationsReadCredentials) {
         Some(app.shown_credentials(&client.environment, &integration, &client.actor()).await?)
@@ -421,12 +420,6 @@ impl App {
     /// URL of a provider's logo.
     pub(super) fn logo_url(&self, provider: &ProviderSlug) -> String {
         format!("{}/images/template-logos/{provider}.svg", self.public_url)
-    }
-
-    /// URL to which the provider of an integration sends its webhooks.
-    fn webhook_url(&self, environment: &Environment, key: &IntegrationKey) -> String {
-        let key = utf8_percent_encode(key.as_str(), PLAIN);
-        format!("{}/webhook/{}/{key}", self.public_url, environment.id)
     }
 
     async fn shown_credentials(

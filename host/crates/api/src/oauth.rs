@@ -28,10 +28,9 @@ use syncline_engine::{
 };
 use syncline_types::ids::InvalidName;
 use syncline_types::secret::Secret;
+use syncline_web::addresses::{APP_SETUP, OAUTH_CALLBACK};
 use syncline_web::request_source::RequestSource;
 
-const CALLBACK: &str = "/oauth/callback";
-const APP_SETUP: &str = "/app-auth/connect";
 const COOKIE_PREFIX: &str = "syncline_oauth_";
 /// Shorter than the request timeouts of common proxies.
 const LONG_POLL: Duration = Duration::from_secs(20);
@@ -258,7 +257,7 @@ impl App {
             own_refresh_token: own_refresh_token.filter(|token| !token.expose().is_empty()),
             own_client: id.map(|id| ClientOverride { client_id: Some(id), client_secret: secret }),
             listener: query.ws_client_id,
-            callback_url: format!("{}{CALLBACK}", self.public_url),
+            callback_url: format!("{}{OAUTH_CALLBACK}", self.public_url),
         })
     }
 
@@ -280,7 +279,7 @@ impl App {
         let prefix = public_url.as_ref().map_or("", |url| url.path().trim_end_matches('/'));
         let is_secure = public_url.as_ref().is_some_and(|url| url.scheme() == "https");
         let path = match start.returns_to {
-            ReturnPath::OAuthCallback => CALLBACK,
+            ReturnPath::OAuthCallback => OAUTH_CALLBACK,
             ReturnPath::AppSetup => APP_SETUP,
         };
         format!(

@@ -30,6 +30,11 @@ pub struct HttpUrl(String);
 #[serde(try_from = "String", into = "String")]
 pub struct UiTitle(String);
 
+/// The title of the Connect UI without a configured one. The Connect UI recognizes this text and translates it.
+pub const DEFAULT_UI_TITLE: &str = "Connect your account";
+/// The colour of the Connect UI without a configured one.
+pub const DEFAULT_UI_COLOR: &str = "#2f5bea";
+
 /// A colour, as `#rrggbb`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]

@@ -1,5 +1,6 @@
 //! What the REST API and the dashboard share.
 
+pub mod addresses;
 pub mod request_source;
 pub mod static_files;
 pub mod status;

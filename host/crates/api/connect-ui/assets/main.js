@@ -17,6 +17,8 @@ const TOKEN_KEY = 'syncline.session_token';
 const DENIED = ['access_denied', 'user_denied', 'consent_required'];
 
 const query = new URLSearchParams(location.search);
+/** Whether a page for operators shows this page in order to preview its settings. */
+const isPreview = isFramed && query.get('preview') === 'true';
 const panel = document.getElementById('panel');
 const announcer = document.getElementById('announcer');
 
@@ -24,6 +26,8 @@ let api, session, integrations;
 /** Aborts the requests of the previous screen. */
 let leaving = new AbortController();
 let tokenTimeout;
+/** Settings that the parent page previews. */
+let previewed = {};
 
 start();
 
@@ -55,11 +59,10 @@ function listen() {
     onParent('session_token', ({ sessionToken }) => {
         if (typeof sessionToken === 'string') open(sessionToken);
     });
-    if (query.get('preview') === 'true') {
-        onParent('settings_changed', ({ payload }) => {
-            if (session) session.connectUISettings = { ...session.connectUISettings, ...payload };
-            if (payload && typeof payload === 'object') dress(payload);
-        });
+    if (isPreview) {
+        onParent('settings_changed', ({ payload }) => preview(payload));
+        // The person works in the page around this one, which stays open.
+        return;
     }
     document.addEventListener('keydown', (event) => {
         if (event.key === 'Escape' && isFramed) close();
@@ -72,6 +75,15 @@ function listen() {
     });
 }
 
+function preview(settings) {
+    if (!settings || typeof settings !== 'object') return;
+    previewed = { ...previewed, ...settings };
+    if (!session) return;
+    session.connectUISettings = { ...session.connectUISettings, ...previewed };
+    dress(session.connectUISettings);
+    if (panel.querySelector('.entries')) panel.querySelector('h1').textContent = title();
+}
+
 async function open(token) {
     clearTimeout(tokenTimeout);
     api = new Api(apiBase(query.get('apiURL')), token, currentLanguage());
@@ -81,11 +93,13 @@ async function open(token) {
     } catch (error) {
         return stopAt(error, () => open(token));
     }
+    session.connectUISettings = { ...session.connectUISettings, ...previewed };
     dress(session.connectUISettings);
     if (!query.get('theme')) setTheme(session.connectUISettings.defaultTheme);
     watchExpiry(session.expires_at);
     api.note('open');
-    if (integrations.length === 1) choose(integrations[0]);
+    // The title is on the list only.
+    if (integrations.length === 1 && !isPreview) choose(integrations[0]);
     else showList();
 }
 
@@ -265,7 +279,7 @@ function close() {
 }
 
 function wayBack() {
-    return integrations.length > 1 ? showList : null;
+    return integrations.length > 1 || isPreview ? showList : null;
 }
 
 /** Leaves the current screen and shows another. */
@@ -282,7 +296,7 @@ function replace(screen, { onBack } = {}) {
     panel.scrollTop = 0;
     const heading = panel.querySelector('h1');
     document.title = heading.textContent;
-    heading.focus({ preventScroll: true });
+    if (!isPreview) heading.focus({ preventScroll: true });
 }
 
 function announce(text) {

@@ -114,5 +114,28 @@ function update(part, html) {
     for (const details of part.querySelectorAll("details[id]")) if (open.has(details.id)) details.open = true;
 }
 
+// The preview of the Connect UI shows what was typed into the form, before it is saved.
+function sendSettings() {
+    const frame = document.querySelector("iframe[data-preview]");
+    const form = document.querySelector("form[data-previewed]");
+    if (!frame || !form) return;
+    const { title, color } = Object.fromEntries(new FormData(form));
+    const payload = {
+        title: title.trim() || frame.dataset.defaultTitle,
+        primaryColor: color,
+        theme: { light: { primary: color }, dark: { primary: color } },
+    };
+    frame.contentWindow.postMessage({ type: "settings_changed", payload }, frame.dataset.preview);
+}
+
+document.addEventListener("input", (event) => {
+    if (event.target.closest("form[data-previewed]")) sendSettings();
+});
+window.addEventListener("message", (event) => {
+    const frame = document.querySelector("iframe[data-preview]");
+    if (frame && event.source === frame.contentWindow && event.data?.type === "ready") sendSettings();
+});
+document.querySelector("form[data-opens-preview]")?.submit();
+
 document.addEventListener("visibilitychange", follow);
 follow();

@@ -1,9 +1,11 @@
 //! Parts that pages share: tables, badges, empty states, copy buttons and form fields.
 
 use maud::{Markup, html};
+use serde_json::Value;
 
 use super::form::token_field;
 use super::session::Visitor;
+use syncline_types::ids::ProviderSlug;
 
 /// How a state is coloured. It is always written in words too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,6 +79,27 @@ pub(crate) fn snippet(text: &str) -> Markup {
             pre tabindex="0" { code { (text) } }
             button.copy type="button" data-copy=(text) { "Copy" }
         }
+    }
+}
+
+/// The logo of a provider. The provider's name is beside it.
+pub(crate) fn logo(provider: &ProviderSlug) -> Markup {
+    html! { img.logo src={ "/images/template-logos/" (provider) ".svg" } alt="" width="28" height="28" loading="lazy"; }
+}
+
+/// Longest JSON text that a page shows, in bytes.
+const MAX_JSON_BYTES: usize = 8 << 10;
+
+/// A JSON value with line breaks. A long one is cut.
+pub(crate) fn json_text(value: &Value) -> Markup {
+    let text = format!("{value:#}");
+    if text.len() <= MAX_JSON_BYTES {
+        return snippet(&text);
+    }
+    let shown = &text[..text.floor_char_boundary(MAX_JSON_BYTES)];
+    html! {
+        (snippet(shown))
+        p.muted { "Cut here: the page shows " (MAX_JSON_BYTES >> 10) " KiB of " (text.len() >> 10) " KiB." }
     }
 }
 

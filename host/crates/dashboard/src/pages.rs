@@ -1,7 +1,10 @@
 //! The pages about one environment: one file per page of the navigation.
 
+mod connections;
+mod integrations;
 mod keys;
 mod overview;
+mod settings;
 mod variables;
 
 use axum::Router;
@@ -9,7 +12,13 @@ use axum::Router;
 use super::Dashboard;
 
 pub(crate) fn routes() -> Router<Dashboard> {
-    Router::new().merge(overview::routes()).merge(keys::routes()).merge(variables::routes())
+    Router::new()
+        .merge(overview::routes())
+        .merge(integrations::routes())
+        .merge(connections::routes())
+        .merge(keys::routes())
+        .merge(variables::routes())
+        .merge(settings::routes())
 }
 
 /// The route of a page of an environment.

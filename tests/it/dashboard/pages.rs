@@ -35,6 +35,10 @@ async fn every_page_is_accessible_on_every_screen() {
     stage.commit(json!([save(&items)])).await;
     let ada = Person::administrator(&stage.host, &stage.db).await;
     ada.invite(&stage.host, "grace@example.com", "developer").await;
+    let connection = &stage.connection;
+    let integration = format!("/dashboard/environments/dev/integrations/{}", connection.integration);
+    let connection =
+        format!("/dashboard/environments/dev/connections/{}/{}", connection.integration, connection.id);
     open(
         &stage,
         &ada,
@@ -45,6 +49,13 @@ async fn every_page_is_accessible_on_every_screen() {
             "keys": "/dashboard/environments/dev/keys",
             "variables": "/dashboard/environments/dev/variables",
             "overview": "/dashboard/environments/dev/overview",
+            "integrations": "/dashboard/environments/dev/integrations",
+            "integration": integration,
+            "providers": "/dashboard/environments/dev/providers",
+            "provider": "/dashboard/environments/dev/providers/github",
+            "connections": "/dashboard/environments/dev/connections",
+            "connection": connection,
+            "settings": "/dashboard/environments/dev/settings",
         }),
     )
     .await;

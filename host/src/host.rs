@@ -17,7 +17,7 @@ use syncline_engine::{
     DispatchSettings, EnvironmentVariables, Functions, Health, HostRegistration, InboundWebhookLog,
     IngestSettings, Integrations, Invoker, InvokerParts, JobParts, JobSettings, Jobs, Lifecycle, LiveRuns,
     Observation, Proxy, ProxyParts, ProxyRoutes, RateLimits, RecordChanges, RecordSettings, Records,
-    Retention, RetentionSettings, RunUpkeep, RunWriter, Runs, SyncParts, SyncSettings, Syncs,
+    Retention, RetentionSettings, RunUpkeep, RunWriter, Runs, Statistics, SyncParts, SyncSettings, Syncs,
     TypedConnections, WebhookDispatch, WebhookIngest,
 };
 use syncline_outbound_webhooks::{DeliveryLog, Sender, SenderSettings};
@@ -114,6 +114,7 @@ impl Host {
         let live_runs = LiveRuns::new(store.clone());
         let retention = Retention::new(store.clone(), settings.retention);
         let audit_log = AuditLog::new(store.clone(), settings.audit_log_kept_for);
+        let statistics = Statistics::new(clock.clone(), store.clone());
         let run_upkeep = RunUpkeep::new(store.clone(), settings.syncs.lease, settings.runs_kept_for);
         let credentials = Credentials::new(
             clock.clone(),
@@ -307,6 +308,7 @@ impl Host {
         tasks.work("retention", &retention, Retention::run);
         tasks.work("run-upkeep", &run_upkeep, RunUpkeep::run);
         tasks.work("audit-log-retention", &audit_log, AuditLog::delete_old);
+        tasks.work("run-statistics", &statistics, Statistics::run);
         tasks.work("inbound-webhook-dispatch", &dispatch, WebhookDispatch::run);
         tasks.work("inbound-webhook-cleanup", &dispatch, WebhookDispatch::sweep);
         tasks.work("outbound-webhooks", &sender, Sender::send);

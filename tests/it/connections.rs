@@ -436,8 +436,8 @@ async fn a_connection_shows_its_active_errors() {
     create(&host, "unauthenticated", "a", None).await;
     Connection::import(&host, "a", "c", json!({ "type": "NONE" }), json!({})).await;
     db.execute(
-        "INSERT INTO connection_errors (connection_pk, type, subject, log_id, code, message) \
-         SELECT pk, 'auth', '', '6f2c1f3e-8f1c-4a0e-9d0b-3c0c5f1c7a11', 'x', 'y' FROM connections",
+        "INSERT INTO connection_errors (environment_pk, connection_pk, type, subject, log_id, code, message) \
+         SELECT environment_pk, pk, 'auth', '', '6f2c1f3e-8f1c-4a0e-9d0b-3c0c5f1c7a11', 'x', 'y' FROM connections",
     )
     .await;
     let errors = json!([{ "type": "auth", "log_id": "6f2c1f3e-8f1c-4a0e-9d0b-3c0c5f1c7a11" }]);

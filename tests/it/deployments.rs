@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use sqlx::Connection as _;
+use syncline_store::deployments::{self, DeploymentState};
+use syncline_store::{Databases, Store};
+use syncline_types::ids::EnvironmentPk;
 use tempfile::TempDir;
 
 use crate::support::{
@@ -659,4 +662,30 @@ async fn a_host_that_missed_the_deployment_event_still_runs_a_new_sync() {
     let status = connection.wait_for_finish_after("steps", None).await;
     assert_eq!((&status["status"], &status["recordCount"]), (&json!("PAUSED"), &json!({ "Step": 3 })));
     assert_eq!(db.texts("SELECT state FROM runs WHERE function_name = 'steps'").await, ["success"]);
+}
+
+#[tokio::test]
+async fn the_history_lists_deployments_with_their_changes_and_functions() {
+    let db = TestDatabase::create().await;
+    let host = Host::spawn(&db).await;
+    host.deploy(&Bundle::example("minimal")).await;
+    host.deploy(&Bundle::example("minimal").without_actions()).await;
+    let databases = Databases { control: db.url().parse().expect("it is a URL"), records: None };
+    let store = Store::open(databases, 4).await.expect("it can be opened");
+    let mut conn = store.connect().await.expect("the database answers");
+    let environment = EnvironmentPk(db.number("SELECT pk FROM environments").await);
+    let history =
+        deployments::list_history(&mut conn, environment, None, 10).await.expect("the history can be read");
+    let states: Vec<_> = history.iter().map(|deployment| (deployment.version, deployment.state)).collect();
+    assert_eq!(states, [(2, DeploymentState::Active), (1, DeploymentState::Superseded)]);
+    let removed = json!([{ "change": "remove", "kind": "action", "integration": "minimal", "name": "echo" }]);
+    assert_eq!(history[0].changes, removed);
+    assert!(history.iter().all(|deployment| deployment.activated_at >= Some(deployment.created_at)));
+    let pks: Vec<_> = history.iter().map(|deployment| deployment.pk).collect();
+    let functions =
+        deployments::list_function_names(&mut conn, &pks).await.expect("the functions can be read");
+    let names_of = |pk| -> Vec<&str> {
+        functions.iter().filter(|of| of.deployment == pk).map(|function| function.name.as_str()).collect()
+    };
+    assert_eq!((names_of(pks[0]), names_of(pks[1])), (vec!["numbers"], vec!["echo", "numbers"]));
 }

@@ -43,11 +43,15 @@ const DELETION: &[(Step, u32)] =
 const WEBHOOK: &[(Step, u32)] = &[(Step::WebhookClaimed, 1), (Step::WebhookSent, 1)];
 
 const VARIANT: &[(Step, u32)] = &[(Step::VariantRetired, 1), (Step::VariantEmptied, 1)];
+const STATISTICS: &[(Step, u32)] = &[(Step::RunsCounting, 1), (Step::RunsCounted, 1)];
 
 #[test]
 fn every_step_is_tested() {
-    let tested: Vec<Step> =
-        [SYNC, JOB, DELETION, WEBHOOK, VARIANT].concat().into_iter().map(|(step, _)| step).collect();
+    let tested: Vec<Step> = [SYNC, JOB, DELETION, WEBHOOK, VARIANT, STATISTICS]
+        .concat()
+        .into_iter()
+        .map(|(step, _)| step)
+        .collect();
     assert_eq!(tested, Step::ALL);
 }
 
@@ -314,4 +318,35 @@ async fn a_variant_deletion_survives_a_host_that_dies_at_any_step() {
 #[tokio::test]
 async fn a_variant_deletion_survives_a_host_that_freezes_at_any_step() {
     variant_at_every_step(Fate::Freezes).await;
+}
+
+async fn statistics_at_every_step(fate: Fate) {
+    const ENDED: &str = "SELECT count(*) FROM runs WHERE state <> 'running'";
+    const WAITING: &str = "SELECT count(*) FROM ended_runs";
+    let scene = Scene::create().await;
+    for (step, nth) in STATISTICS {
+        let name = step.name();
+        let connection = scene.numbers.connect(&scene.keeper, name).await;
+        scene.wait_for("all runs are counted", WAITING, 0).await;
+        let before = scene.count(ENDED).await;
+        let victim =
+            scene.disturb(*step, *nth, fate, async |victim| trigger_action(victim, &connection, name)).await;
+        scene.wait_for(&format!("{name}: the action has ended"), ENDED, before + 1).await;
+        scene.wait_for(&format!("{name}: all runs are counted"), WAITING, 0).await;
+        scene.recover(victim, fate).await;
+        let counted =
+            "SELECT sum(succeeded + failed + cancelled + lost)::bigint FROM run_statistics WHERE hours = 1";
+        assert_eq!(scene.count(counted).await, scene.count(ENDED).await, "{name}");
+    }
+    assert_settled(&scene.numbers.db).await;
+}
+
+#[tokio::test]
+async fn each_run_is_counted_once_if_a_host_dies_while_it_counts() {
+    statistics_at_every_step(Fate::Dies).await;
+}
+
+#[tokio::test]
+async fn each_run_is_counted_once_if_a_host_freezes_while_it_counts() {
+    statistics_at_every_step(Fate::Freezes).await;
 }

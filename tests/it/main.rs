@@ -69,6 +69,7 @@ mod secrets;
 mod signals;
 mod stalls;
 mod starting;
+mod statistics;
 mod stripe;
 mod support;
 mod traces;

@@ -4,13 +4,18 @@
 use sqlx::{Connection, PgConnection};
 use syncline_crypto::RecordKeys;
 use syncline_store::audit_log;
+use syncline_store::connections::{self, ConnectionFilter, ConnectionPosition, Page};
 use syncline_store::inbound_webhooks::log;
+use syncline_store::outbound_webhooks::log as outbound;
 use syncline_store::records::{self, ActionSet};
-use syncline_store::runs::{self, RunState, Scope};
+use syncline_store::runs::{self, RunPosition, RunState, Scope};
 use syncline_store::schedules::{self, NewVariant, ScheduleScope, Target, TriggerOptions};
 use syncline_store::streams::StreamKey;
-use syncline_store::{Databases, Store, dead_letters, deployments, integrations, queues, streams};
+use syncline_store::{
+    Databases, Store, attention, dead_letters, deployments, integrations, queues, run_statistics, streams,
+};
 use syncline_types::audit_log::AuditAction;
+use syncline_types::functions::FunctionKind;
 use syncline_types::ids::{ConnectionPk, EnvironmentPk, FunctionName, IntegrationPk, Variant};
 
 use crate::support::{TestDatabase, eventually};
@@ -507,4 +512,250 @@ async fn a_page_of_the_audit_log_reads_only_its_entries() {
     let kept_for = std::time::Duration::from_secs(13 * 86_400);
     let delete = async |conn: &mut PgConnection| audit_log::delete_expired(conn, kept_for, 20).await;
     assert_eq!(crowd.assert_reads("retention", FEW, delete).await, 20);
+}
+
+impl Crowd {
+    /// Adds ten runs of each connection. Those of `self.connection` are of a rare function and kind.
+    async fn add_runs(&self) {
+        self.db
+            .execute(&format!(
+                "INSERT INTO runs (id, environment_pk, integration_pk, connection_pk, kind, function_name, variant,
+                                   trigger, attempt, owner, state, started_at, finished_at, schedule_pk)
+                 SELECT gen_random_uuid(), c.environment_pk, c.integration_pk, c.pk,
+                        CASE WHEN c.pk = {pk} AND number > 3 THEN 'action' ELSE 'sync' END,
+                        CASE WHEN c.pk = {pk} AND number > 3 THEN 'rare' ELSE 'contacts' END, 'base', 'schedule', 1,
+                        gen_random_uuid(), 'success', now() - (c.pk + number) * interval '1 minute',
+                        now() - (c.pk + number) * interval '1 minute', s.pk
+                 FROM connections c JOIN schedules s ON s.connection_pk = c.pk AND s.sync_name = 'contacts',
+                      generate_series(1, 10) AS number",
+                pk = self.connection,
+            ))
+            .await;
+    }
+
+    fn all_runs(&self, scope: Scope) -> runs::Filter {
+        runs::Filter {
+            scope,
+            states: RunState::ALL.to_vec(),
+            kind: None,
+            function: None,
+            variant: None,
+            trigger: None,
+            started_after: None,
+            started_before: None,
+            behind: None,
+        }
+    }
+}
+
+#[tokio::test]
+async fn lists_of_runs_by_function_kind_and_time_read_only_their_page() {
+    let crowd = Crowd::gather().await;
+    crowd.add_runs().await;
+    let list = async |what: &str, filter: runs::Filter| {
+        crowd
+            .assert_reads(what, FEW, async |conn| runs::list(conn, crowd.environment, &filter, 10).await)
+            .await
+    };
+    let environment = || crowd.all_runs(Scope::Environment);
+    let rare = || Some("rare".to_owned());
+    for scope in [Scope::Environment, Scope::Integration(crowd.integration)] {
+        let found = list("a rare function", runs::Filter { function: rare(), ..crowd.all_runs(scope) }).await;
+        assert_eq!(found.len(), 7, "{scope:?}");
+        assert!(found.is_sorted_by_key(|run| std::cmp::Reverse((run.started_at, run.id))), "{scope:?}");
+        let of_sync = runs::Filter { function: Some("contacts".to_owned()), ..crowd.all_runs(scope) };
+        assert_eq!(list("a common function", of_sync).await.len(), 10, "{scope:?}");
+    }
+    let other = Scope::Integration(IntegrationPk(crowd.integration.0 - 1));
+    assert_eq!(
+        list("another integration", runs::Filter { function: rare(), ..crowd.all_runs(other) }).await.len(),
+        0
+    );
+    let actions =
+        list("a rare kind", runs::Filter { kind: Some(FunctionKind::Action), ..environment() }).await;
+    assert_eq!(actions.len(), 7);
+    let newest = list("all runs", environment()).await;
+    let next = RunPosition { started_at: newest[9].started_at, id: newest[9].id };
+    let behind = list("the second page", runs::Filter { behind: Some(next), ..environment() }).await;
+    assert!(behind[0].started_at <= newest[9].started_at && behind.iter().all(|run| run.id != newest[9].id));
+    let rare_at = actions[3].started_at;
+    let between = runs::Filter {
+        started_after: Some(rare_at),
+        started_before: Some(rare_at + chrono::TimeDelta::minutes(1)),
+        ..environment()
+    };
+    assert!(list("one minute", between).await.iter().any(|run| run.started_at == rare_at));
+}
+
+#[tokio::test]
+async fn listing_the_runs_of_one_sync_reads_no_others() {
+    let crowd = Crowd::gather().await;
+    crowd.add_runs().await;
+    let base = Variant::base();
+    let list = async |before| {
+        crowd
+            .assert_reads("the runs of a sync", FEW, async |conn| {
+                runs::list_of_sync(conn, crowd.connection, &sync(), &base, before, 6).await
+            })
+            .await
+    };
+    let first = list(None).await;
+    let second = list(Some(first[5].started_at)).await;
+    assert_eq!((first.len(), second.len()), (6, 4));
+    assert!(first.iter().chain(&second).is_sorted_by_key(|run| std::cmp::Reverse(run.started_at)));
+}
+
+#[tokio::test]
+async fn lists_of_connections_read_only_their_page() {
+    let crowd = Crowd::gather().await;
+    crowd
+        .db
+        .execute(
+            "INSERT INTO connection_errors (environment_pk, connection_pk, type, subject, log_id, code, message)
+             SELECT environment_pk, pk, kind, '', gen_random_uuid(), 'x', ''
+             FROM connections, unnest(ARRAY['auth', 'sync']) AS kind WHERE connection_id LIKE '%1'",
+        )
+        .await;
+    let list = async |what: &str, filter: ConnectionFilter| {
+        let page = Page { limit: 10, offset: 0 };
+        crowd
+            .assert_reads(what, FEW, async |conn| {
+                connections::list(conn, crowd.environment, &filter, page).await
+            })
+            .await
+    };
+    for has_errors in [None, Some(true), Some(false)] {
+        let first = list("a page", ConnectionFilter { has_errors, ..ConnectionFilter::default() }).await;
+        let last = &first[9];
+        let behind = Some(ConnectionPosition { created_at: last.created_at, pk: last.pk });
+        let second =
+            list("the second page", ConnectionFilter { has_errors, behind, ..ConnectionFilter::default() })
+                .await;
+        let both: Vec<_> = first.iter().chain(&second).map(|connection| connection.pk).collect();
+        assert_eq!(both.len(), 20, "{has_errors:?}");
+        assert!(both.is_sorted_by(|one, next| one > next), "newest first, {has_errors:?}: {both:?}");
+        let is_failing =
+            |connection: &connections::Connection| connection.connection_id.as_str().ends_with('1');
+        let expected = |connection| has_errors.is_none_or(|has_errors| is_failing(connection) == has_errors);
+        assert!(first.iter().chain(&second).all(expected), "{has_errors:?}");
+    }
+}
+
+#[tokio::test]
+async fn counts_of_problems_read_at_most_a_thousand_rows_each() {
+    let crowd = Crowd::gather().await;
+    crowd
+        .db
+        .execute(
+            "INSERT INTO connection_errors (environment_pk, connection_pk, type, subject, log_id, code, message)
+             SELECT environment_pk, pk, 'sync', 'contacts::base', gen_random_uuid(), 'x', '' FROM connections;
+             INSERT INTO outbound_webhook_deliveries (id, message_id, environment_pk, type, url, body, state)
+             SELECT gen_random_uuid(), gen_random_uuid(), environment_pk, 'sync', 'http://a.test', '', 'failed'
+             FROM connections",
+        )
+        .await;
+    let problems = crowd
+        .assert_reads("the counts", 3 * (attention::MOST + FEW), async |conn| {
+            attention::count(conn, crowd.environment).await
+        })
+        .await;
+    assert_eq!((problems.connections, problems.syncs, problems.deliveries), (1_000, 1_000, 1_000));
+    assert_eq!(problems.held_deletions, 0);
+}
+
+#[tokio::test]
+async fn an_overview_reads_no_runs() {
+    let crowd = Crowd::gather().await;
+    crowd.add_runs().await;
+    crowd
+        .db
+        .execute(
+            "INSERT INTO run_statistics
+             SELECT i.environment_pk, hours, date_trunc('day', now()) - age * interval '1 day', i.pk, 'sync', 1, 0, 0, 0,
+                    0, 0, 0, 0, '{1}', 0, '{}'
+             FROM integrations i, unnest(ARRAY[1, 6, 24]) AS hours, generate_series(0, 89) AS age",
+        )
+        .await;
+    let since = chrono::Utc::now() - chrono::TimeDelta::days(30);
+    let read =
+        async |conn: &mut PgConnection| run_statistics::list(conn, crowd.environment, 24, since, None).await;
+    assert_eq!(crowd.assert_reads("an overview", FEW, read).await.len(), 30);
+    let ended = crowd
+        .assert_reads("counting", 5 * FEW, async |conn| run_statistics::take_ended(conn, FEW).await)
+        .await;
+    assert_eq!(ended.len(), 100);
+}
+
+#[tokio::test]
+async fn listing_deployments_reads_only_those_of_the_page() {
+    let crowd = Crowd::gather().await;
+    crowd
+        .db
+        .execute(
+            "INSERT INTO deployments (id, environment_pk, bundle_name, version, digest, state, config)
+             SELECT gen_random_uuid(), pk, 'crowd', version, '', 'superseded', '{}'
+             FROM environments, generate_series(1, 5000) AS version",
+        )
+        .await;
+    let first = crowd
+        .assert_reads("the history", FEW, async |conn| {
+            deployments::list_history(conn, crowd.environment, None, 10).await
+        })
+        .await;
+    assert_eq!(first[0].version, 5_000);
+    let second = crowd
+        .assert_reads("the second page", FEW, async |conn| {
+            deployments::list_history(conn, crowd.environment, Some(first[9].pk), 10).await
+        })
+        .await;
+    assert_eq!(second[0].version, 4_990);
+}
+
+#[tokio::test]
+async fn lists_of_webhooks_read_only_their_page() {
+    let crowd = Crowd::gather().await;
+    crowd
+        .db
+        .execute(
+            "INSERT INTO outbound_webhook_deliveries (id, message_id, environment_pk, connection_pk, type, url, body,
+                                                      state)
+             SELECT gen_random_uuid(), gen_random_uuid(), environment_pk, pk, 'sync', 'http://a.test', '',
+                    CASE WHEN connection_id LIKE '%000' THEN 'failed' ELSE 'delivered' END
+             FROM connections;
+             INSERT INTO inbound_webhooks (id, environment_pk, integration_pk, headers, query, format, body, state)
+             SELECT gen_random_uuid(), environment_pk, integration_pk, '{}', '', 'json', '',
+                    CASE WHEN connection_id LIKE '%000' THEN 'failed' ELSE 'processed' END
+             FROM connections",
+        )
+        .await;
+    for (states, count) in [(&outbound::State::ALL[..], 10), (&[outbound::State::Failed], 5)] {
+        let filter = outbound::Filter {
+            states: states.to_vec(),
+            kind: None,
+            connection: None,
+            since: None,
+            before: None,
+        };
+        let found = crowd
+            .assert_reads("deliveries", FEW, async |conn| {
+                outbound::list(conn, crowd.environment, &filter, 10).await
+            })
+            .await;
+        assert_eq!(found.len(), count, "{states:?}");
+    }
+    for (states, count) in [(&log::State::ALL[..], 10), (&[log::State::Failed], 5)] {
+        let filter = log::Filter {
+            states: states.to_vec(),
+            integration: None,
+            event_type: None,
+            since: None,
+            before: None,
+        };
+        let found = crowd
+            .assert_reads("inbound webhooks", FEW, async |conn| {
+                log::list(conn, crowd.environment, &filter, 10).await
+            })
+            .await;
+        assert_eq!(found.len(), count, "{states:?}");
+    }
 }

@@ -66,6 +66,20 @@ async fn a_rate_limit_seen_by_one_host_delays_all_hosts() {
 }
 
 #[tokio::test]
+async fn the_statistics_contain_the_time_that_requests_waited() {
+    let scene = scene().await;
+    assert_eq!(fetch(&scene.connection, "/limited?2").await, 429);
+    assert_eq!(fetch(&scene.connection, "/after").await, 200);
+    let counted =
+        "SELECT coalesce(sum(succeeded), 0)::bigint FROM run_statistics WHERE kind = 'action' AND hours = 24";
+    eventually("both actions are counted", async || (scene.db.number(counted).await == 2).then_some(()))
+        .await;
+    let waited = "SELECT sum(backoff_ms)::bigint FROM run_statistics WHERE kind = 'action' AND hours = 24";
+    let waited = scene.db.number(waited).await;
+    assert!((1_000..60_000).contains(&waited), "the requests waited for {waited} ms");
+}
+
+#[tokio::test]
 async fn a_sync_ends_on_a_long_rate_limit_and_is_retried_afterwards() {
     let scene = scene().await;
     scene.connection.set_metadata(json!({ "steps": 0, "fetches": ["/limited?1200"] })).await;

@@ -37,6 +37,13 @@ const CONTRADICTIONS: &[(&str, &str)] = &[
         "SELECT count(*) FROM runs r WHERE kind = 'sync' AND state = 'running'
              AND NOT EXISTS (SELECT FROM schedules s WHERE s.run_id = r.id)",
     ),
+    (
+        "every run that has ended is counted once, or waits to be counted",
+        "SELECT abs(
+             (SELECT count(*) FROM runs WHERE state <> 'running') - (SELECT count(*) FROM ended_runs)
+             - (SELECT coalesce(sum(succeeded + failed + cancelled + lost), 0) FROM run_statistics WHERE hours = 1)
+         )::bigint",
+    ),
 ];
 
 /// Waits until no work is in progress, and then checks all invariants.

@@ -118,6 +118,9 @@ pub trait RateLimiter: Send + Sync {
 
     /// Holds back all requests for the duration that the provider requested.
     fn back_off(&self, wait: Duration);
+
+    /// Records that a request has waited because of a rate limit.
+    fn note_wait(&self, waited: Duration);
 }
 
 /// Applies no rate limit.
@@ -131,6 +134,8 @@ impl RateLimiter for () {
     }
 
     fn back_off(&self, _wait: Duration) {}
+
+    fn note_wait(&self, _waited: Duration) {}
 }
 
 /// A request of a guest. Nothing in it has been checked.
@@ -345,7 +350,9 @@ impl<R> Call<'_, R> {
                 });
             }
             // Spreads requests that waited together.
-            self.clock.sleep(left + (left / 10).min(MAX_SPREAD).mul_f64(rand::random())).await;
+            let wait = left + (left / 10).min(MAX_SPREAD).mul_f64(rand::random());
+            self.clock.sleep(wait).await;
+            self.route.rate_limiter.note_wait(wait);
         }
     }
 

@@ -47,7 +47,7 @@ impl Actions {
         let function = self.find(connection, name, input.as_deref()).await?;
         let id = Uuid::now_v7();
         let recording =
-            Recording::begin(&self.invoker, FunctionKind::Action, id, None, 1, connection, &function);
+            Recording::begin(&self.invoker, FunctionKind::Action, id, None, connection, &function);
         let invocation = Invocation {
             kind: FunctionKind::Action,
             run: RunInfo { id: id.to_string(), variant: Variant::BASE.to_owned(), attempt: 1 },

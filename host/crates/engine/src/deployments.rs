@@ -1,5 +1,6 @@
 //! Deploys bundles: checks a bundle, stages it, waits until every host has compiled it, and then activates it.
 
+pub(crate) mod history;
 mod model_changes;
 pub(crate) mod planned_change;
 
@@ -265,7 +266,7 @@ impl Deployments {
         if dry_run || (is_active && deployment.changes.is_empty()) {
             return Ok(deployment);
         }
-        let staged = stage(&mut tx, environment, &bundle, &file.config, &state, &digest, actor).await?;
+        let staged = stage(&mut tx, environment, &bundle, &file.config, &state, &deployment, actor).await?;
         tx.commit().await?;
         if let Err(error) = self.switch(environment, &file.config, &staged, actor).await {
             deployments::fail(&mut *self.store.connect().await?, staged.pk).await?;
@@ -675,7 +676,7 @@ async fn stage(
     bundle: &Bundle,
     config: &SyncConfig,
     state: &DeployedState,
-    digest: &BundleDigest,
+    plan: &Deployment,
     actor: &Actor,
 ) -> Result<Staged, DeployError> {
     let mut digests = BTreeMap::new();
@@ -710,8 +711,9 @@ async fn stage(
         id,
         environment: environment.pk,
         bundle_name: config.name.as_str(),
-        digest: digest.as_str(),
+        digest: &plan.digest,
         config: &serde_json::to_value(config).map_err(|error| DeployError::Host(error.into()))?,
+        changes: &serde_json::to_value(&plan.changes).map_err(|error| DeployError::Host(error.into()))?,
     };
     let (pk, version) = deployments::stage(conn, &new, &rows).await?;
     Ok(Staged { id, pk, version })

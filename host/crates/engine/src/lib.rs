@@ -29,6 +29,7 @@ mod retention;
 mod retry;
 mod run_upkeep;
 mod runs;
+mod statistics;
 mod sweep;
 mod syncs;
 mod takeover;
@@ -65,6 +66,7 @@ pub use self::credentials::{Credentials, Freshness, LiveCredentials, RefreshErro
 pub use self::dead_letters::{
     DeadLetter, DeadLetterError, DeadLetterFilter, DeadLetterPage, DeadLetters, ListedLetter, Replayed,
 };
+pub use self::deployments::history::{DeployedName, PastChange, PastDeployment};
 pub use self::deployments::planned_change::PlannedChange;
 pub use self::deployments::{
     DeployError, Deployment, DeploymentParts, Deployments, check_components, check_settings,
@@ -110,6 +112,10 @@ pub use self::records::{RecordSettings, Records, cursor};
 pub use self::retention::{Age, Retention, RetentionSettings};
 pub use self::run_upkeep::RunUpkeep;
 pub use self::runs::{LineFilter, LoggedLine, LoggedRun, RunFilter, RunLog, RunPlace, Runs, RunsError};
+pub use self::statistics::{
+    Attention, IntegrationFigures, MAX_ATTENTION, Overview, RunFigures, Statistics, StatisticsPoint,
+    StatisticsRange,
+};
 pub use self::syncs::approvals::ApprovalError;
 pub use self::syncs::commands::{SyncCommand, TriggerOptions};
 pub use self::syncs::selection::{SyncError, SyncSelection};

@@ -169,7 +169,7 @@ impl Lifecycle {
     ) -> Result<(), (FunctionError, String)> {
         let id = Uuid::now_v7();
         let recording =
-            Recording::begin(&self.invoker, FunctionKind::Lifecycle, id, None, 1, connection, function);
+            Recording::begin(&self.invoker, FunctionKind::Lifecycle, id, None, connection, function);
         let invocation = Invocation {
             kind: FunctionKind::Lifecycle,
             run: RunInfo { id: id.to_string(), variant: Variant::BASE.to_owned(), attempt: 1 },

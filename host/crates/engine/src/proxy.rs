@@ -200,6 +200,7 @@ impl Proxy {
             base_url.as_ref(),
             connection.integration,
             connection.pk,
+            None,
         );
         Ok(Arc::new(Route {
             provider: Arc::clone(provider),

@@ -16,6 +16,7 @@ use tokio_util::task::TaskTracker;
 use url::Url;
 use uuid::Uuid;
 
+use crate::invoker::live_runs::RunMeter;
 use crate::rate_limits::limiter::{Limiter, PUBLISH_INTERVAL};
 use syncline_egress::RateLimiter;
 use syncline_providers::{LimitScope, Provider, RateLimit};
@@ -190,6 +191,8 @@ pub(crate) struct ConnectionRateLimiter {
     limited: RateLimitScope,
     /// The rate that the provider allows, if it is known.
     rate: Option<RateLimit>,
+    /// The meter of the run that sends the requests. `None` if a client sends them.
+    meter: Option<Arc<RunMeter>>,
 }
 
 impl ConnectionRateLimiter {
@@ -200,13 +203,14 @@ impl ConnectionRateLimiter {
         base_url: Option<&Url>,
         integration: IntegrationPk,
         connection: ConnectionPk,
+        meter: Option<Arc<RunMeter>>,
     ) -> Self {
         let limited = match provider.proxy.retry.scope {
             LimitScope::Connection => RateLimitScope { integration, connection: Some(connection) },
             LimitScope::Integration => RateLimitScope { integration, connection: None },
         };
         let rate = provider.proxy.rate_limit.filter(|_| base_url.is_none());
-        Self { limits, integration, connection, limited, rate }
+        Self { limits, integration, connection, limited, rate, meter }
     }
 }
 
@@ -217,6 +221,12 @@ impl RateLimiter for ConnectionRateLimiter {
 
     fn admit(&self, patience: Duration) -> Option<Duration> {
         self.limits.limiter.admit(self.limited, self.rate?, self.limits.events.live_hosts(), patience)
+    }
+
+    fn note_wait(&self, waited: Duration) {
+        if let Some(meter) = &self.meter {
+            meter.count_backoff(waited);
+        }
     }
 
     fn back_off(&self, wait: Duration) {

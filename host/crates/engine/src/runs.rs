@@ -12,7 +12,7 @@ use syncline_store::runs::{self, Filter};
 pub use syncline_store::runs::{LineFilter, LoggedLine, LoggedRun, RunPosition as RunPlace};
 use syncline_types::error_code::ErrorCode;
 use syncline_types::functions::{FunctionKind, RunState, RunTrigger};
-use syncline_types::ids::{EnvironmentPk, FunctionName, Variant};
+use syncline_types::ids::{ConnectionId, EnvironmentPk, FunctionName, IntegrationKey, Variant};
 
 /// Selects runs of an environment.
 #[derive(Debug)]
@@ -92,6 +92,21 @@ impl Runs {
             behind: filter.behind,
         };
         Ok(runs::list(&mut *self.store.connect().await?, environment, &filter, limit).await?)
+    }
+
+    /// Returns up to `limit` runs of one sync of a connection, newest first. `before` is the start of the last run of
+    /// the previous page.
+    pub async fn of_sync(
+        &self,
+        environment: EnvironmentPk,
+        (integration, connection): (&IntegrationKey, &ConnectionId),
+        (sync, variant): (&FunctionName, &Variant),
+        before: Option<DateTime<Utc>>,
+        limit: i64,
+    ) -> Result<Vec<LoggedRun>, RunsError> {
+        let connection = self.connections.get(environment, integration, connection).await?.pk;
+        let mut conn = self.store.connect().await?;
+        Ok(runs::list_of_sync(&mut conn, connection, sync, variant, before, limit).await?)
     }
 
     /// Returns one run. The run may still be in progress.

@@ -42,8 +42,8 @@ pub async fn set(
 ) -> sqlx::Result<bool> {
     sqlx::query_scalar!(
         r#"
-        INSERT INTO connection_errors (connection_pk, type, subject, log_id, code, message)
-        SELECT pk, $2, $3, $4, $5, $6 FROM connections WHERE pk = $1
+        INSERT INTO connection_errors (environment_pk, connection_pk, type, subject, log_id, code, message)
+        SELECT environment_pk, pk, $2, $3, $4, $5, $6 FROM connections WHERE pk = $1
         ON CONFLICT (connection_pk, type, subject)
             DO UPDATE SET log_id = excluded.log_id, code = excluded.code, message = excluded.message
         RETURNING (xmax = 0) AS "is_new!"

@@ -115,7 +115,7 @@ impl From<ConnectionRow> for Connection {
 
 /// Selects stored connections from the rows `c` that `$with` and `$from` define.
 macro_rules! query_connections {
-    ($with:literal, $from:literal, $rest:literal, $($parameter:expr),* $(,)?) => {
+    ($with:literal, $from:literal, $rest:literal $(+ $more:literal)*, $($parameter:expr),* $(,)?) => {
         sqlx::query_as!(
             ConnectionRow,
             $with
@@ -134,7 +134,7 @@ macro_rules! query_connections {
                 + $from
                 + r#" c JOIN integrations i ON i.pk = c.integration_pk
         "#
-                + $rest,
+                + $rest $(+ $more)*,
             $($parameter),*
         )
     };

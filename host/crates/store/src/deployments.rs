@@ -22,6 +22,8 @@ pub struct NewDeployment<'a> {
     pub bundle_name: &'a str,
     pub digest: &'a str,
     pub config: &'a Value,
+    /// What the deployment changes: a list of objects.
+    pub changes: &'a Value,
 }
 
 /// A function of a deployment to stage.
@@ -196,8 +198,8 @@ pub async fn stage(
 ) -> sqlx::Result<(DeploymentPk, i32)> {
     let row = sqlx::query!(
         r#"
-        INSERT INTO deployments (environment_pk, id, bundle_name, version, digest, state, config)
-        SELECT $1, $2, $3, coalesce(max(version), 0) + 1, $4, 'staged', $5
+        INSERT INTO deployments (environment_pk, id, bundle_name, version, digest, state, config, changes)
+        SELECT $1, $2, $3, coalesce(max(version), 0) + 1, $4, 'staged', $5, $6
         FROM deployments WHERE environment_pk = $1 AND bundle_name = $3
         RETURNING pk, version
         "#,
@@ -206,6 +208,7 @@ pub async fn stage(
         new.bundle_name,
         new.digest,
         new.config,
+        new.changes,
     )
     .fetch_one(&mut *conn)
     .await?;
@@ -589,6 +592,94 @@ pub async fn list_named_functions(
         name: FunctionName::from_stored(row.name),
         spec: row.spec,
         activated_at: row.activated_at,
+    });
+    Ok(functions.collect())
+}
+
+/// The state of a deployment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, sqlx::Type)]
+#[sqlx(type_name = "text", rename_all = "lowercase")]
+pub enum DeploymentState {
+    /// The hosts are compiling it.
+    Staged,
+    Active,
+    /// A later version of the bundle is active.
+    Superseded,
+    /// It was never active.
+    Failed,
+}
+
+/// A deployment in the history of an environment.
+#[derive(Debug, Clone)]
+pub struct ListedDeployment {
+    pub pk: DeploymentPk,
+    pub id: Uuid,
+    pub bundle_name: String,
+    pub version: i32,
+    pub digest: String,
+    pub state: DeploymentState,
+    pub changes: Value,
+    pub created_at: DateTime<Utc>,
+    pub activated_at: Option<DateTime<Utc>>,
+}
+
+/// Lists up to `limit` deployments of an environment, newest first, before the row `before`.
+pub async fn list_history(
+    conn: &mut PgConnection,
+    environment: EnvironmentPk,
+    before: Option<DeploymentPk>,
+    limit: i64,
+) -> sqlx::Result<Vec<ListedDeployment>> {
+    sqlx::query_as!(
+        ListedDeployment,
+        r#"
+        SELECT pk AS "pk: DeploymentPk", id, bundle_name, version, digest, state AS "state: DeploymentState", changes,
+               created_at, activated_at
+        FROM deployments WHERE environment_pk = $1 AND pk < coalesce($2, 9223372036854775807)
+        ORDER BY pk DESC LIMIT $3
+        "#,
+        environment.0,
+        before.map(|before| before.0),
+        limit,
+    )
+    .fetch_all(conn)
+    .await
+}
+
+/// A function of a deployment, by the names that clients use.
+#[derive(Debug, Clone)]
+pub struct ListedFunction {
+    pub deployment: DeploymentPk,
+    pub integration: IntegrationKey,
+    pub kind: FunctionKind,
+    pub name: FunctionName,
+}
+
+/// Lists the functions of these deployments, by deployment, integration and name. Functions of deleted integrations
+/// are not included.
+pub async fn list_function_names(
+    conn: &mut PgConnection,
+    deployments: &[DeploymentPk],
+) -> sqlx::Result<Vec<ListedFunction>> {
+    let deployments: Vec<i64> = deployments.iter().map(|deployment| deployment.0).collect();
+    let rows = sqlx::query!(
+        r#"
+        SELECT f.deployment_pk, i.unique_key, f.kind AS "kind: FunctionKind", f.name
+        FROM unnest($1::bigint[]) AS wanted (pk) CROSS JOIN LATERAL (
+            SELECT deployment_pk, integration_pk, kind, name FROM functions WHERE deployment_pk = wanted.pk OFFSET 0
+        ) AS f
+        JOIN integrations i ON i.pk = f.integration_pk
+        ORDER BY f.deployment_pk, i.unique_key, f.name
+        "#,
+        &deployments,
+    )
+    .fetch_all(conn)
+    .await?;
+    let functions = rows.into_iter().map(|row| ListedFunction {
+        deployment: DeploymentPk(row.deployment_pk),
+        integration: IntegrationKey::from_stored(row.unique_key),
+        kind: row.kind,
+        name: FunctionName::from_stored(row.name),
     });
     Ok(functions.collect())
 }

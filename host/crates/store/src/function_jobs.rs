@@ -78,6 +78,8 @@ pub struct JobClaim {
     pub losses: i32,
     pub webhook: Option<JobWebhook>,
     pub created_at: DateTime<Utc>,
+    /// When the job could start.
+    pub due_at: DateTime<Utc>,
 }
 
 /// Stores a job that any host can claim. Returns `false` if the `Idempotency-Key` is taken.
@@ -299,7 +301,7 @@ pub async fn claim(
         WHERE j.pk = picked.pk
         RETURNING j.pk, j.fence, j.id, j.environment_pk, j.integration_pk, j.connection_pk, j.integration_key,
                   j.connection_id, j.kind, j.function_name, j.is_ordered, j.max_retries, j.failures, j.losses,
-                  j.webhook_id, j.webhook_items, j.created_at
+                  j.webhook_id, j.webhook_items, j.created_at, j.due_at
         "#,
         owner,
         interval(lease),
@@ -325,6 +327,7 @@ pub async fn claim(
             losses: row.losses,
             webhook: row.webhook_id.map(|id| JobWebhook { id, items: row.webhook_items }),
             created_at: row.created_at,
+            due_at: row.due_at,
         })
     });
     claims.collect()

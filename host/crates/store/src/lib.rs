@@ -8,6 +8,7 @@
 //! database.
 
 pub mod accounts;
+pub mod attention;
 pub mod audit_log;
 pub mod authorizations;
 mod begin;
@@ -36,6 +37,7 @@ pub mod record_keys;
 pub mod records;
 pub mod refreshes;
 pub mod retention;
+pub mod run_statistics;
 pub mod runs;
 pub mod schedules;
 pub mod sealed;

@@ -10,7 +10,9 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 pub use self::held::{HeldRun, approve, begin_approval, end_approval, find_held, take_over_approval};
-pub use self::list::{Filter, LineFilter, LoggedLine, LoggedRun, RunPosition, Scope, find, list, list_lines};
+pub use self::list::{
+    Filter, LineFilter, LoggedLine, LoggedRun, RunPosition, Scope, find, list, list_lines, list_of_sync,
+};
 pub use self::retention::{close_lost, close_orphans, delete_old};
 
 use syncline_types::error_code::ErrorCode;
@@ -51,6 +53,8 @@ pub struct ProgressCounts {
     pub sent_bytes: i64,
     pub received_bytes: i64,
     pub records: i64,
+    /// How long its requests have waited because of rate limits, in total.
+    pub backoff_ms: i64,
     pub progress: Option<Progress>,
 }
 
@@ -77,6 +81,8 @@ pub struct RunStart {
     /// 1 for the first.
     pub attempt: i32,
     pub owner: Uuid,
+    /// When the run could have begun, if it waited in a queue.
+    pub due_at: Option<DateTime<Utc>>,
     pub started_at: DateTime<Utc>,
 }
 
@@ -114,7 +120,7 @@ pub async fn close(
         UPDATE runs
         SET state = $4, error_code = $5, error_message = $6, error_details = $7, counts = $8, cpu_us = $9,
             peak_memory_bytes = $10, requests = $11, sent_bytes = $12, received_bytes = $13, records = $14,
-            progress_done = $15, progress_total = $16, finished_at = now()
+            progress_done = $15, progress_total = $16, backoff_ms = $17, finished_at = now()
         WHERE id = $1 AND owner = $2 AND fence = $3 AND state = 'running'
         "#,
         run,
@@ -133,6 +139,7 @@ pub async fn close(
         figures.records,
         figures.progress.map(|progress| progress.done),
         figures.progress.and_then(|progress| progress.total),
+        figures.backoff_ms,
     )
     .execute(conn)
     .await?;
@@ -182,13 +189,14 @@ pub async fn open(conn: &mut PgConnection, runs: &[RunStart]) -> sqlx::Result<()
     sqlx::query!(
         r#"
         INSERT INTO runs (id, environment_pk, integration_pk, connection_pk, kind, function_name, variant, trigger,
-                          attempt, owner, state, started_at, job_id)
+                          attempt, owner, state, started_at, job_id, due_at)
         SELECT began.id, e.pk, began.integration_pk, began.connection_pk, began.kind, began.function_name, 'base',
-               began.trigger, began.attempt, began.owner, 'running', began.started_at, began.job_id
+               began.trigger, began.attempt, began.owner, 'running', began.started_at, began.job_id,
+               began.due_at
         FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[], $6::text[], $7::text[],
-                    $8::int[], $9::uuid[], $10::timestamptz[], $11::uuid[])
+                    $8::int[], $9::uuid[], $10::timestamptz[], $11::uuid[], $12::timestamptz[])
             AS began (id, environment_pk, integration_pk, connection_pk, kind, function_name, trigger, attempt,
-                      owner, started_at, job_id)
+                      owner, started_at, job_id, due_at)
         JOIN environments e ON e.pk = began.environment_pk
         ON CONFLICT (id) DO NOTHING
         "#,
@@ -203,6 +211,7 @@ pub async fn open(conn: &mut PgConnection, runs: &[RunStart]) -> sqlx::Result<()
         &column(runs, |run| run.owner),
         &column(runs, |run| run.started_at),
         &column(runs, |run| run.job) as &[Option<Uuid>],
+        &column(runs, |run| run.due_at) as &[Option<DateTime<Utc>>],
     )
     .execute(conn)
     .await?;
@@ -217,20 +226,21 @@ pub async fn write_finished(conn: &mut PgConnection, runs: &[FinishedRun]) -> sq
         INSERT INTO runs (id, environment_pk, integration_pk, connection_pk, kind, function_name, variant, trigger,
                           attempt, owner, state, error_code, error_message, error_details, counts, cpu_us,
                           peak_memory_bytes, requests, sent_bytes, received_bytes, records, progress_done,
-                          progress_total, started_at, finished_at, job_id)
+                          progress_total, started_at, finished_at, job_id, due_at, backoff_ms)
         SELECT over.id, e.pk, over.integration_pk, over.connection_pk, over.kind, over.function_name, 'base',
                over.trigger, over.attempt, over.owner, over.state, over.error_code, over.error_message,
                over.error_details, over.counts, over.cpu_us, over.peak_memory_bytes, over.requests, over.sent_bytes,
                over.received_bytes, over.records, over.progress_done, over.progress_total, over.started_at,
-               over.finished_at, over.job_id
+               over.finished_at, over.job_id, over.due_at, over.backoff_ms
         FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[], $6::text[], $7::text[],
                     $8::int[], $9::uuid[], $10::text[], $11::text[], $12::text[], $13::jsonb[], $14::jsonb[],
                     $15::bigint[], $16::bigint[], $17::bigint[], $18::bigint[], $19::bigint[], $20::bigint[],
-                    $21::bigint[], $22::bigint[], $23::timestamptz[], $24::timestamptz[], $25::uuid[])
+                    $21::bigint[], $22::bigint[], $23::timestamptz[], $24::timestamptz[], $25::uuid[],
+                    $26::timestamptz[], $27::bigint[])
             AS over (id, environment_pk, integration_pk, connection_pk, kind, function_name, trigger, attempt, owner,
                      state, error_code, error_message, error_details, counts, cpu_us, peak_memory_bytes, requests,
                      sent_bytes, received_bytes, records, progress_done, progress_total, started_at, finished_at,
-                     job_id)
+                     job_id, due_at, backoff_ms)
         JOIN environments e ON e.pk = over.environment_pk
         ON CONFLICT (id) DO UPDATE
         SET state = excluded.state, error_code = excluded.error_code, error_message = excluded.error_message,
@@ -238,7 +248,7 @@ pub async fn write_finished(conn: &mut PgConnection, runs: &[FinishedRun]) -> sq
             peak_memory_bytes = excluded.peak_memory_bytes, requests = excluded.requests,
             sent_bytes = excluded.sent_bytes, received_bytes = excluded.received_bytes, records = excluded.records,
             progress_done = excluded.progress_done, progress_total = excluded.progress_total,
-            finished_at = excluded.finished_at
+            finished_at = excluded.finished_at, backoff_ms = excluded.backoff_ms
         "#,
         &column(runs, |run| run.start.id),
         &column(runs, |run| run.start.environment.0),
@@ -265,6 +275,8 @@ pub async fn write_finished(conn: &mut PgConnection, runs: &[FinishedRun]) -> sq
         &column(runs, |run| run.start.started_at),
         &column(runs, |run| run.finished_at),
         &column(runs, |run| run.start.job) as &[Option<Uuid>],
+        &column(runs, |run| run.start.due_at) as &[Option<DateTime<Utc>>],
+        &column(runs, |run| run.outcome.figures.backoff_ms),
     )
     .execute(&mut *conn)
     .await?;
@@ -311,9 +323,9 @@ pub async fn note_progress_counts(
         r#"
         UPDATE runs r
         SET sent_bytes = told.sent_bytes, received_bytes = told.received_bytes, records = told.records,
-            progress_done = told.progress_done, progress_total = told.progress_total
-        FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[])
-            AS told (id, sent_bytes, received_bytes, records, progress_done, progress_total)
+            progress_done = told.progress_done, progress_total = told.progress_total, backoff_ms = told.backoff_ms
+        FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[])
+            AS told (id, sent_bytes, received_bytes, records, progress_done, progress_total, backoff_ms)
         WHERE r.id = told.id AND r.state = 'running'
         "#,
         &column(figures, |(run, _)| *run),
@@ -323,6 +335,7 @@ pub async fn note_progress_counts(
         &column(figures, |(_, figures)| figures.progress.map(|progress| progress.done)) as &[Option<i64>],
         &column(figures, |(_, figures)| figures.progress.and_then(|progress| progress.total))
             as &[Option<i64>],
+        &column(figures, |(_, figures)| figures.backoff_ms),
     )
     .execute(conn)
     .await?;

@@ -75,6 +75,10 @@ steps! {
     VariantRetired = "variant-retired",
     /// The variant's records are deleted, but its schedule still exists.
     VariantEmptied = "variant-emptied",
+    /// Ended runs are counted, but not committed.
+    RunsCounting = "runs-counting",
+    /// The counts of ended runs are committed.
+    RunsCounted = "runs-counted",
 }
 
 /// What the failpoint does to the host.

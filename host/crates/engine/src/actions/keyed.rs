@@ -67,6 +67,7 @@ impl Actions {
             job,
             kind: FunctionKind::Action,
             webhook: None,
+            due_at: None,
             lost_since: None,
             is_async: false,
             number,

@@ -107,6 +107,7 @@ impl FunctionCapabilities {
             self.function.base_url.as_ref(),
             self.connection.integration,
             self.connection.pk,
+            Some(Arc::clone(&self.meter)),
         );
         let route = Arc::new(egress::Route {
             provider,

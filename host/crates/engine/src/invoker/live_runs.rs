@@ -25,6 +25,7 @@ pub(crate) struct RunMeter {
     sent_bytes: AtomicI64,
     received_bytes: AtomicI64,
     records: AtomicI64,
+    backoff_ms: AtomicI64,
     progress: Mutex<Option<Progress>>,
     changes: Mutex<Changes>,
 }
@@ -37,6 +38,12 @@ impl RunMeter {
 
     pub(crate) fn count_records(&self, records: u64) {
         self.records.fetch_add(records.cast_signed(), Ordering::Relaxed);
+    }
+
+    /// Adds the time for which a request waited because of a rate limit.
+    pub(crate) fn count_backoff(&self, waited: Duration) {
+        let waited = i64::try_from(waited.as_millis()).unwrap_or(i64::MAX);
+        self.backoff_ms.fetch_add(waited, Ordering::Relaxed);
     }
 
     pub(crate) fn note_changes(&self, changes: Changes) {
@@ -61,6 +68,7 @@ impl RunMeter {
             sent_bytes: self.sent_bytes.load(Ordering::Relaxed),
             received_bytes: self.received_bytes.load(Ordering::Relaxed),
             records: self.records.load(Ordering::Relaxed),
+            backoff_ms: self.backoff_ms.load(Ordering::Relaxed),
             progress: *self.progress.lock().unwrap_or_else(PoisonError::into_inner),
         }
     }

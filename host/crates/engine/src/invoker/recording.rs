@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::Utc;
+use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
 use crate::connections::route::ConnectionRoute;
@@ -24,6 +24,16 @@ const MAX_MESSAGE_BYTES: usize = 10_000;
 /// Longer details are left out, because a run's row and its webhook should not contain a provider's complete response.
 const MAX_DETAILS_BYTES: usize = 64 << 10;
 
+/// The attempt of a job that a run is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct JobAttempt {
+    pub(crate) id: Uuid,
+    /// 1 for the first.
+    pub(crate) number: i32,
+    /// When the job could start, if it waited in the queue.
+    pub(crate) due_at: Option<DateTime<Utc>>,
+}
+
 /// The data for a run's row.
 pub(crate) struct Recording {
     writer: Arc<RunWriter>,
@@ -34,27 +44,27 @@ pub(crate) struct Recording {
 }
 
 impl Recording {
-    /// `job` and `attempt` identify the job and the number of its attempt.
+    /// `job` is set if the run is an attempt of a job.
     pub(crate) fn begin(
         invoker: &Invoker,
         kind: FunctionKind,
         id: Uuid,
-        job: Option<Uuid>,
-        attempt: i32,
+        job: Option<JobAttempt>,
         connection: &ConnectionRoute,
         function: &DeployedFunction,
     ) -> Self {
         let start = RunStart {
             id,
-            job,
+            job: job.map(|job| job.id),
             environment: connection.environment,
             integration: connection.integration,
             connection: connection.pk,
             kind,
             function: function.name.clone(),
             trigger: kind.direct_trigger(),
-            attempt,
+            attempt: job.map_or(1, |job| job.number),
             owner: invoker.host_id,
+            due_at: job.and_then(|job| job.due_at),
             started_at: Utc::now(),
         };
         let log = RunLog::new(function.limits.log_bytes);

@@ -14,7 +14,7 @@ use crate::inbound_webhooks::dispatch;
 use crate::invoker::control::RunControl;
 use crate::invoker::error::ActionError;
 use crate::invoker::invocation::Invocation;
-use crate::invoker::recording::Recording;
+use crate::invoker::recording::{JobAttempt, Recording};
 use crate::jobs::Jobs;
 use crate::jobs::result::ActionResult;
 use crate::jobs::saved;
@@ -43,6 +43,8 @@ pub(crate) struct Attempt {
     pub(crate) webhook: Option<Uuid>,
     /// When the job was created, if earlier attempts were lost. None of them began before this time.
     pub(crate) lost_since: Option<DateTime<Utc>>,
+    /// When a queued job could start.
+    pub(crate) due_at: Option<DateTime<Utc>>,
     pub(crate) is_async: bool,
     /// The number of this attempt, starting at 1.
     pub(crate) number: i32,
@@ -70,8 +72,7 @@ impl Attempt {
             &jobs.invoker,
             self.kind,
             Uuid::now_v7(),
-            Some(self.job),
-            self.number,
+            Some(JobAttempt { id: self.job, number: self.number, due_at: self.due_at }),
             &self.connection,
             &self.function,
         );

@@ -212,6 +212,7 @@ impl Jobs {
             kind: claim.kind,
             webhook: claim.webhook.as_ref().map(|webhook| webhook.id),
             lost_since: (claim.losses > 0).then_some(claim.created_at),
+            due_at: Some(claim.due_at),
             is_async: true,
             number: claim.failures + claim.losses + 1,
             failures: claim.failures,

@@ -8,7 +8,9 @@ use uuid::Uuid;
 use crate::enums;
 use syncline_types::error_code::ErrorCode;
 use syncline_types::functions::{FunctionKind, RunState, RunTrigger};
-use syncline_types::ids::{ConnectionId, ConnectionPk, EnvironmentPk, IntegrationKey, IntegrationPk};
+use syncline_types::ids::{
+    ConnectionId, ConnectionPk, EnvironmentPk, FunctionName, IntegrationKey, IntegrationPk, Variant,
+};
 
 /// A run in lists and details.
 #[derive(Debug, Clone)]
@@ -214,6 +216,14 @@ pub async fn list(
     limit: i64,
 ) -> sqlx::Result<Vec<LoggedRun>> {
     let rows = match filter.scope {
+        Scope::Environment | Scope::Integration(_) if filter.function.is_some() => {
+            list_of_function(conn, environment, filter, limit).await?
+        }
+        Scope::Environment if filter.kind.is_some() => {
+            list_by_state!("environment_pk = $1 AND kind = $7", environment.0, filter, limit)
+                .fetch_all(conn)
+                .await?
+        }
         Scope::Environment => {
             list_by_state!("environment_pk = $1", environment.0, filter, limit).fetch_all(conn).await?
         }
@@ -222,6 +232,104 @@ pub async fn list(
         }
         Scope::Connection(pk) => list_of_connection(conn, environment, pk, filter, limit).await?,
     };
+    rows.into_iter().map(LoggedRun::try_from).collect()
+}
+
+/// Lists the runs of functions with one name. Reads a separate index range for each state and integration: there may
+/// be millions of runs of the other integrations that have a function of this name.
+async fn list_of_function(
+    conn: &mut PgConnection,
+    environment: EnvironmentPk,
+    filter: &Filter,
+    limit: i64,
+) -> sqlx::Result<Vec<RunRow>> {
+    let integration = match filter.scope {
+        Scope::Integration(pk) => Some(pk.0),
+        Scope::Environment | Scope::Connection(_) => None,
+    };
+    query_runs!(
+        "NULL::jsonb",
+        [r#"(
+            WITH RECURSIVE of_function AS (
+                (
+                    SELECT integration_pk FROM runs
+                    WHERE environment_pk = $1 AND function_name = $2
+                      AND integration_pk >= coalesce($12::bigint, 0)
+                    ORDER BY integration_pk LIMIT 1
+                )
+                UNION ALL
+                SELECT next.integration_pk FROM of_function CROSS JOIN LATERAL (
+                    SELECT integration_pk FROM runs
+                    WHERE environment_pk = $1 AND function_name = $2
+                      AND integration_pk > of_function.integration_pk
+                    ORDER BY integration_pk LIMIT 1
+                ) AS next
+                WHERE $12::bigint IS NULL
+            )
+            SELECT found.* FROM of_function
+            CROSS JOIN unnest($3::text[]) AS wanted (state)
+            CROSS JOIN LATERAL (
+                SELECT * FROM runs
+                WHERE environment_pk = $1 AND function_name = $2 AND integration_pk = of_function.integration_pk
+                  AND state = wanted.state
+                  AND (started_at, id) < (coalesce($4, 'infinity'::timestamptz), coalesce($5, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid))
+                  AND started_at >= coalesce($6, '-infinity'::timestamptz)
+                  AND started_at < coalesce($7, 'infinity'::timestamptz)
+                  AND ($8::text IS NULL OR kind = $8) AND ($9::text IS NULL OR variant = $9)
+                  AND ($10::text IS NULL OR trigger = $10)
+                ORDER BY started_at DESC, id DESC LIMIT $11
+            ) AS found
+            WHERE of_function.integration_pk = coalesce($12, of_function.integration_pk)
+        )"#],
+        "true",
+        " ORDER BY r.started_at DESC, r.id DESC LIMIT $11",
+        environment.0,
+        filter.function,
+        &filter.state_names(),
+        filter.behind.map(|place| place.started_at),
+        filter.behind.map(|place| place.id),
+        filter.started_after,
+        filter.started_before,
+        filter.kind.map(FunctionKind::as_str),
+        filter.variant,
+        filter.trigger.map(RunTrigger::as_str),
+        limit,
+        integration,
+    )
+    .fetch_all(conn)
+    .await
+}
+
+/// Lists the runs of one sync of a connection, newest first. Runs of an earlier schedule of the same name are not
+/// included. `before` is the start of the last run of the previous page.
+pub async fn list_of_sync(
+    conn: &mut PgConnection,
+    connection: ConnectionPk,
+    sync: &FunctionName,
+    variant: &Variant,
+    before: Option<DateTime<Utc>>,
+    limit: i64,
+) -> sqlx::Result<Vec<LoggedRun>> {
+    let rows = query_runs!(
+        "NULL::jsonb",
+        [r#"(
+            SELECT run.* FROM schedules s CROSS JOIN LATERAL (
+                -- Runs of one schedule never begin at the same time.
+                SELECT * FROM runs WHERE schedule_pk = s.pk AND started_at < coalesce($4, 'infinity'::timestamptz)
+                ORDER BY started_at DESC LIMIT $5
+            ) AS run
+            WHERE s.connection_pk = $1 AND s.sync_name = $2 AND s.variant = $3
+        )"#],
+        "true",
+        " ORDER BY r.started_at DESC, r.id DESC LIMIT $5",
+        connection.0,
+        sync.as_str(),
+        variant.as_str(),
+        before,
+        limit,
+    )
+    .fetch_all(conn)
+    .await?;
     rows.into_iter().map(LoggedRun::try_from).collect()
 }
 

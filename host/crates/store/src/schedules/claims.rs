@@ -185,14 +185,14 @@ pub async fn claim_due(
             FROM picked
             WHERE s.pk = picked.pk AND picked.place <= picked.quota
             RETURNING s.pk, s.run_id, s.environment_pk, s.integration_pk, s.connection_pk, s.sync_name, s.variant,
-                      s.frequency_override, picked.due_reason, s.fence, s.failures, s.run_resets, s.run_empties_cache,
+                      s.frequency_override, picked.due_reason, picked.due_at, s.fence, s.failures, s.run_resets, s.run_empties_cache,
                       s.unreported_since,
                       s.last_success_at
         ), opened AS (
             INSERT INTO runs (id, environment_pk, integration_pk, connection_pk, schedule_pk, kind, function_name, variant,
-                              trigger, attempt, fence, owner, state, started_at)
+                              trigger, attempt, fence, owner, state, started_at, due_at)
             SELECT run_id, environment_pk, integration_pk, connection_pk, pk, 'sync', sync_name, variant,
-                   due_reason, failures + 1, fence, $1, 'running', now()
+                   due_reason, failures + 1, fence, $1, 'running', now(), due_at
             FROM claimed
         )
         SELECT steps.aside AS "aside!", claimed.pk AS "pk?", run_id, environment_pk AS "environment_pk?",

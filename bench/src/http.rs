@@ -43,3 +43,37 @@ async fn exchange(
     let status = response.status();
     Ok((status, response.into_body().collect().await?.to_bytes()))
 }
+
+/// A connection that is kept open between requests.
+pub struct Session {
+    authority: String,
+    sender: hyper::client::conn::http1::SendRequest<Full<Bytes>>,
+}
+
+impl Session {
+    /// Connects to the server of `url`.
+    pub async fn open(url: &str) -> Result<Self> {
+        let url: hyper::Uri = url.parse()?;
+        let Some(authority) = url.authority() else { bail!("{url} has no server") };
+        let stream = TcpStream::connect(authority.as_str()).await?;
+        let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+        tokio::spawn(connection);
+        Ok(Self { authority: authority.to_string(), sender })
+    }
+
+    /// Sends a GET request and returns the body as it was transferred. Fails if the status is not a success.
+    pub async fn get(&mut self, target: &str, headers: &[(&'static str, String)]) -> Result<Bytes> {
+        self.sender.ready().await?;
+        let mut request = Request::get(target).header("host", &self.authority);
+        for (name, value) in headers {
+            request = request.header(*name, value);
+        }
+        let response = self.sender.send_request(request.body(Full::default())?).await?;
+        let status = response.status();
+        let body = response.into_body().collect().await?.to_bytes();
+        if !status.is_success() {
+            bail!("{target} responded with {status}: {}", String::from_utf8_lossy(&body));
+        }
+        Ok(body)
+    }
+}

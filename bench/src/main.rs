@@ -4,6 +4,7 @@
 
 mod action;
 mod bare;
+mod dashboard;
 mod database;
 mod density;
 mod deployment;
@@ -88,6 +89,7 @@ enum Benchmark {
     Density,
     Neighbour,
     Deployment,
+    Dashboard,
 }
 
 /// The parts that all benchmarks use.
@@ -165,6 +167,7 @@ impl Benchmark {
             Self::Density => density::measure(bench).await,
             Self::Neighbour => neighbour::measure(bench).await,
             Self::Deployment => deployment::measure(bench).await,
+            Self::Dashboard => dashboard::measure(bench).await,
         }
     }
 }

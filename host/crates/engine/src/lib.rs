@@ -111,7 +111,9 @@ pub use self::records::read::{
 pub use self::records::{RecordSettings, Records, cursor};
 pub use self::retention::{Age, Retention, RetentionSettings};
 pub use self::run_upkeep::RunUpkeep;
-pub use self::runs::{LineFilter, LoggedLine, LoggedRun, RunFilter, RunLog, RunPlace, Runs, RunsError};
+pub use self::runs::{
+    LastLines, LineFilter, LoggedLine, LoggedRun, RunFilter, RunLog, RunPlace, Runs, RunsError,
+};
 pub use self::statistics::{
     Attention, IntegrationFigures, MAX_ATTENTION, Overview, RunFigures, Statistics, StatisticsPoint,
     StatisticsRange,

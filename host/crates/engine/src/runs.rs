@@ -37,6 +37,16 @@ pub struct RunLog {
     pub is_complete: bool,
 }
 
+/// Selects the last lines of a run's log.
+#[derive(Debug, Clone)]
+pub struct LastLines {
+    pub levels: Vec<&'static str>,
+    /// Searched in the message and the fields, ignoring case.
+    pub search: Option<String>,
+    /// Only lines before this one.
+    pub before: Option<i32>,
+}
+
 /// Why runs cannot be returned.
 #[derive(Debug, thiserror::Error)]
 pub enum RunsError {
@@ -127,5 +137,19 @@ impl Runs {
         let run = self.get(environment, id).await?;
         let lines = runs::list_lines(&mut *self.store.connect().await?, id, filter, limit).await?;
         Ok(RunLog { lines, is_complete: run.state != RunState::Running })
+    }
+
+    /// Returns the last `limit` lines of a run's log that match, in the order in which they were written.
+    pub async fn last_lines(
+        &self,
+        environment: EnvironmentPk,
+        id: Uuid,
+        filter: &LastLines,
+        limit: i64,
+    ) -> Result<Vec<LoggedLine>, RunsError> {
+        self.get(environment, id).await?;
+        let mut conn = self.store.connect().await?;
+        let LastLines { levels, search, before } = filter;
+        Ok(runs::list_last_lines(&mut conn, id, levels, search.as_deref(), *before, limit).await?)
     }
 }

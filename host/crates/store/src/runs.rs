@@ -11,7 +11,8 @@ use uuid::Uuid;
 
 pub use self::held::{HeldRun, approve, begin_approval, end_approval, find_held, take_over_approval};
 pub use self::list::{
-    Filter, LineFilter, LoggedLine, LoggedRun, RunPosition, Scope, find, list, list_lines, list_of_sync,
+    Filter, LineFilter, LoggedLine, LoggedRun, RunPosition, Scope, find, list, list_last_lines, list_lines,
+    list_of_sync,
 };
 pub use self::retention::{close_lost, close_orphans, delete_old};
 

@@ -437,3 +437,35 @@ pub async fn list_lines(
     .fetch_all(conn)
     .await
 }
+
+/// Lists the last lines of a run's log, in the order in which they were written. Only lines of these levels that
+/// contain the text, before the line `before`.
+pub async fn list_last_lines(
+    conn: &mut PgConnection,
+    run: Uuid,
+    levels: &[&'static str],
+    search: Option<&str>,
+    before: Option<i32>,
+    limit: i64,
+) -> sqlx::Result<Vec<LoggedLine>> {
+    let levels: Vec<String> = levels.iter().map(|level| (*level).to_owned()).collect();
+    let mut lines = sqlx::query_as!(
+        LoggedLine,
+        r#"
+        SELECT line, at, level, message, fields FROM run_logs
+        WHERE run_id = $1 AND line < coalesce($2, 2147483647) AND level = ANY($3)
+          AND ($4::text IS NULL OR strpos(lower(message), lower($4)) > 0
+               OR strpos(lower(fields::text), lower($4)) > 0)
+        ORDER BY line DESC LIMIT $5
+        "#,
+        run,
+        before,
+        &levels,
+        search,
+        limit,
+    )
+    .fetch_all(conn)
+    .await?;
+    lines.reverse();
+    Ok(lines)
+}

@@ -9,14 +9,16 @@ use syncline_store::inbound_webhooks::log;
 use syncline_store::outbound_webhooks::log as outbound;
 use syncline_store::records::{self, ActionSet};
 use syncline_store::runs::{self, RunPosition, RunState, Scope};
-use syncline_store::schedules::{self, NewVariant, ScheduleScope, Target, TriggerOptions};
+use syncline_store::schedules::{
+    self, ListedState, NewVariant, ScheduleFilter, ScheduleScope, Target, TriggerOptions,
+};
 use syncline_store::streams::StreamKey;
 use syncline_store::{
     Databases, Store, attention, dead_letters, deployments, integrations, queues, run_statistics, streams,
 };
 use syncline_types::audit_log::AuditAction;
 use syncline_types::functions::FunctionKind;
-use syncline_types::ids::{ConnectionPk, EnvironmentPk, FunctionName, IntegrationPk, Variant};
+use syncline_types::ids::{ConnectionId, ConnectionPk, EnvironmentPk, FunctionName, IntegrationPk, Variant};
 
 use crate::support::{TestDatabase, eventually};
 
@@ -245,6 +247,63 @@ async fn listing_failed_runs_reads_no_successful_runs() {
         assert!(all.is_sorted_by_key(|run| std::cmp::Reverse((run.started_at, run.id))), "{scope:?}");
         assert_eq!(all.len(), if matches!(scope, Scope::Connection(_)) { 4 } else { 10 }, "{scope:?}");
     }
+}
+
+#[tokio::test]
+async fn a_page_of_schedules_reads_no_others() {
+    let crowd = Crowd::gather().await;
+    crowd
+        .db
+        .execute(&format!(
+            "UPDATE schedules SET state = 'paused' WHERE connection_pk = {pk} + 1;
+             UPDATE schedules SET failures = 1 WHERE connection_pk = {pk} AND sync_name = 'deals';
+             UPDATE schedules SET run_id = gen_random_uuid() WHERE connection_pk = {pk} AND sync_name = 'contacts';
+             INSERT INTO integrations (id, environment_pk, unique_key, provider)
+             SELECT gen_random_uuid(), pk, 'newer', 'acme' FROM environments;
+             INSERT INTO connections (id, environment_pk, integration_pk, connection_id, sealed_credentials)
+             SELECT gen_random_uuid(), environment_pk, pk, 'customer-2500', '' FROM integrations WHERE unique_key = 'newer';
+             INSERT INTO schedules (environment_pk, integration_pk, connection_pk, sync_name, variant, state, due_reason)
+             SELECT environment_pk, integration_pk, max(pk), 'contacts', 'base', 'running', 'schedule'
+             FROM connections GROUP BY environment_pk, integration_pk
+             ORDER BY integration_pk DESC LIMIT 1",
+            pk = crowd.connection
+        ))
+        .await;
+    let list = async |filter: &ScheduleFilter| {
+        crowd
+            .assert_reads("a list", FEW, async |conn| {
+                schedules::list(conn, crowd.environment, filter, 10).await
+            })
+            .await
+    };
+    let first = list(&ScheduleFilter::default()).await;
+    assert_eq!(first[0].integration.as_str(), "newer", "the newest integration is first");
+    assert_eq!(first[1].status.connection_id.as_str(), "customer-5000");
+    assert_eq!(first.len(), 10);
+
+    let behind = Some(first[9].position);
+    let second = list(&ScheduleFilter { behind, ..ScheduleFilter::default() }).await;
+    let positions: Vec<_> = first.iter().chain(&second).map(|listed| listed.position.schedule).collect();
+    assert!(positions[1..].is_sorted_by(|one, other| one > other), "{positions:?}");
+
+    let integration = Some(crowd.integration);
+    let of_integration = list(&ScheduleFilter { integration, ..ScheduleFilter::default() }).await;
+    assert_eq!(of_integration[0].position, first[1].position);
+    let sync = Some(sync());
+    for listed in list(&ScheduleFilter { sync, ..ScheduleFilter::default() }).await {
+        assert_eq!(listed.status.sync.as_str(), "contacts");
+    }
+    for (state, expected) in [(ListedState::Running, 1), (ListedState::Paused, 2), (ListedState::Failing, 1)] {
+        for integration in [None, Some(crowd.integration)] {
+            let filter = ScheduleFilter { integration, state: Some(state), ..ScheduleFilter::default() };
+            assert_eq!(list(&filter).await.len(), expected, "{state:?}");
+        }
+    }
+    let connection: ConnectionId = "customer-2500".parse().expect("it is an id");
+    let of_connection = ScheduleFilter { connection: Some(connection), ..ScheduleFilter::default() };
+    assert_eq!(list(&of_connection).await.len(), 3, "two integrations have a connection with this id");
+    let failing = ScheduleFilter { state: Some(ListedState::Failing), ..of_connection };
+    assert_eq!(list(&failing).await.len(), 1);
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 pub(crate) mod approvals;
 pub(crate) mod commands;
 pub(crate) mod fair_queue;
+pub(crate) mod list;
 pub(crate) mod run;
 pub(crate) mod running;
 pub(crate) mod schedule;

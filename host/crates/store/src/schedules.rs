@@ -9,6 +9,7 @@
 
 mod claims;
 mod leases;
+mod list;
 mod planning;
 mod requests;
 mod status;
@@ -20,6 +21,7 @@ pub use self::claims::{
     Claim, ClaimRequest, DueReason, WaitingIntegration, claim_due, list_waiting, wake_idle,
 };
 pub use self::leases::{NextRun, RunEnd, note_reset_done, release, renew_leases, take_back_lost};
+pub use self::list::{ListedSchedule, ListedState, ScheduleFilter, SchedulePosition, list};
 pub use self::planning::{
     create_missing, create_missing_of_connection, frequency_override, hold_planning, now, remove_sync,
     replan, set_frequency,

@@ -29,6 +29,8 @@ pub struct SyncStatus {
     pub has_succeeded: bool,
     /// `None` if the sync is no longer deployed and its frequency was not overridden.
     pub frequency: Option<String>,
+    /// Whether the frequency differs from that of the deployed sync.
+    pub has_own_frequency: bool,
     /// The latest run that ended with success or an error.
     pub latest: Option<LatestRun>,
     /// `None` if the sync is paused or no longer deployed.
@@ -59,23 +61,28 @@ impl Syncs {
     ) -> Result<Vec<SyncStatus>, SyncError> {
         let selected = self.select(environment, selection).await?;
         let found = schedules::list_status(&mut *self.store.connect().await?, &selected.target).await?;
-        let output = self.read_output(&found).await?;
+        let mut connections: Vec<_> = found.iter().map(|status| status.connection).collect();
+        connections.dedup();
+        let output = self.read_output(&connections).await?;
         let describe = |status| self.describe(selected.integration, status, &output);
         Ok(found.into_iter().map(describe).collect())
     }
 
     /// Reads the records database's part of the status, with one statement per table.
-    async fn read_output(&self, statuses: &[ScheduleStatus]) -> sqlx::Result<Output> {
-        let mut connections: Vec<_> = statuses.iter().map(|status| status.connection).collect();
-        connections.dedup();
+    pub(super) async fn read_output(&self, connections: &[ConnectionPk]) -> sqlx::Result<Output> {
         let mut conn = self.store.connect_records().await?;
         Ok(Output {
-            live: streams::live_counts(&mut conn, &connections).await?,
-            checkpoints: sync_states::checkpoints(&mut conn, &connections).await?,
+            live: streams::live_counts(&mut conn, connections).await?,
+            checkpoints: sync_states::checkpoints(&mut conn, connections).await?,
         })
     }
 
-    fn describe(&self, integration: IntegrationPk, status: ScheduleStatus, output: &Output) -> SyncStatus {
+    pub(super) fn describe(
+        &self,
+        integration: IntegrationPk,
+        status: ScheduleStatus,
+        output: &Output,
+    ) -> SyncStatus {
         let function = self.functions.find_sync(integration, &status.sync);
         let frequency = status
             .frequency_override
@@ -97,6 +104,7 @@ impl Syncs {
             sync: status.sync,
             variant: status.variant,
             has_succeeded: status.has_succeeded,
+            has_own_frequency: status.frequency_override.is_some(),
             frequency,
             latest: status.latest,
         }
@@ -104,7 +112,7 @@ impl Syncs {
 }
 
 /// The records database's part of the status.
-struct Output {
+pub(super) struct Output {
     live: HashMap<(ConnectionPk, ModelName, Variant), i64>,
     checkpoints: HashMap<(ConnectionPk, FunctionName, Variant), String>,
 }

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::requests::{ScheduleScope, Target, query_named, query_target};
 use syncline_types::functions::RunState;
-use syncline_types::ids::{ConnectionId, ConnectionPk, FunctionName, Variant};
+use syncline_types::ids::{ConnectionId, ConnectionPk, FunctionName, SchedulePk, Variant};
 
 /// A schedule with its latest runs, for `GET /sync/status`.
 #[derive(Debug, Clone)]
@@ -57,11 +57,12 @@ pub async fn list_variants(
     ))
 }
 
-/// Lists the status of a target's schedules, ordered by connection, sync and variant.
-pub async fn list_status(conn: &mut PgConnection, target: &Target) -> sqlx::Result<Vec<ScheduleStatus>> {
-    let mut statuses: Vec<_> = query_target!(
-        r#"
-        SELECT s.id, s.connection_pk, c.connection_id, s.sync_name, s.variant, s.state = 'paused' AS "is_paused!",
+/// Calls the macro `$query` with the statement that selects the status of the schedules `s`, and with `$rest`.
+macro_rules! with_status {
+    ($query:ident, $($rest:tt)*) => {
+        $query!(
+            r#"
+        SELECT s.pk, s.id, s.connection_pk, c.connection_id, s.sync_name, s.variant, s.state = 'paused' AS "is_paused!",
                s.run_id IS NOT NULL OR (coalesce(newest.state IN ('lost', 'cancelled'), false)
                    AND coalesce(s.due_at <= now(), false)) AS "is_running!",
                coalesce(newest.state IN ('lost', 'cancelled'), false) AS "is_interrupted!", s.frequency_override,
@@ -78,32 +79,63 @@ pub async fn list_status(conn: &mut PgConnection, target: &Target) -> sqlx::Resu
             WHERE schedule_pk = s.pk AND state IN ('success', 'error')
             ORDER BY started_at DESC LIMIT 1
         ) AS latest ON true"#,
+            $($rest)*
+        )
+    };
+}
+
+/// Builds a status from a row of that statement.
+macro_rules! schedule_status {
+    ($row:expr) => {
+        ScheduleStatus {
+            id: $row.id,
+            connection: ConnectionPk($row.connection_pk),
+            connection_id: ConnectionId::from_stored($row.connection_id),
+            sync: FunctionName::from_stored($row.sync_name),
+            variant: Variant::from_stored($row.variant),
+            is_paused: $row.is_paused,
+            is_running: $row.is_running,
+            is_interrupted: $row.is_interrupted,
+            frequency_override: $row.frequency_override,
+            next_run_at: $row.next_run_at,
+            started_at: $row.started_at,
+            now: $row.now,
+            latest: $row.run_state.map(|state| LatestRun {
+                state,
+                finished_at: $row.finished_at,
+                counts: $row.counts,
+            }),
+            has_succeeded: $row.has_succeeded,
+        }
+    };
+}
+
+/// Lists the status of a target's schedules, ordered by connection, sync and variant.
+pub async fn list_status(conn: &mut PgConnection, target: &Target) -> sqlx::Result<Vec<ScheduleStatus>> {
+    let mut statuses: Vec<_> = with_status!(
+        query_target,
         target;
-        query => query
-            .map(|row| ScheduleStatus {
-                id: row.id,
-                connection: ConnectionPk(row.connection_pk),
-                connection_id: ConnectionId::from_stored(row.connection_id),
-                sync: FunctionName::from_stored(row.sync_name),
-                variant: Variant::from_stored(row.variant),
-                is_paused: row.is_paused,
-                is_running: row.is_running,
-                is_interrupted: row.is_interrupted,
-                frequency_override: row.frequency_override,
-                next_run_at: row.next_run_at,
-                started_at: row.started_at,
-                now: row.now,
-                latest: row.run_state.map(|state| LatestRun {
-                    state,
-                    finished_at: row.finished_at,
-                    counts: row.counts,
-                }),
-                has_succeeded: row.has_succeeded,
-            })
-            .fetch_all(&mut *conn)
-            .await?
+        query => query.map(|row| schedule_status!(row)).fetch_all(&mut *conn).await?
     );
     // Sorted here, because with `ORDER BY` Postgres would scan all connections in that order.
     statuses.sort_by(|a, b| (a.connection, &a.sync, &a.variant).cmp(&(b.connection, &b.sync, &b.variant)));
     Ok(statuses)
+}
+
+macro_rules! query_by_pk {
+    ($statement:literal, $pks:expr) => {
+        sqlx::query!($statement + " WHERE s.pk = ANY($1)", $pks)
+    };
+}
+
+/// Lists the status of these schedules, in no particular order.
+pub(super) async fn list_status_of(
+    conn: &mut PgConnection,
+    schedules: &[SchedulePk],
+) -> sqlx::Result<Vec<(SchedulePk, ScheduleStatus)>> {
+    let pks: Vec<i64> = schedules.iter().map(|schedule| schedule.0).collect();
+    with_status!(query_by_pk, &pks)
+        .map(|row| (SchedulePk(row.pk), schedule_status!(row)))
+        .fetch_all(conn)
+        .await
 }

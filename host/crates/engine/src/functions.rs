@@ -137,6 +137,11 @@ impl DeployedFunction {
         self.models.keys().cloned().collect()
     }
 
+    /// The limits of one invocation.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
     /// The sync's default frequency. `None` for other functions.
     pub fn frequency(&self) -> Option<&Frequency> {
         match &self.body {

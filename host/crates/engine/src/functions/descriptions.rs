@@ -9,9 +9,9 @@ use crate::functions::action_tools::{member_schema, object_schema};
 use crate::functions::{FunctionSpec, Functions, StoredFunction};
 use syncline_config::{FunctionKind, LifecycleEvent, SyncConfig};
 use syncline_model::{Models, Type, json_schema};
-use syncline_store::deployments::{self, NamedFunction};
+use syncline_store::deployments::{self, LiveDeployment, NamedFunction};
 use syncline_types::ids::{
-    DeploymentPk, EnvironmentPk, FunctionName, FunctionPk, IntegrationKey, ProviderSlug,
+    DeploymentPk, EnvironmentPk, FunctionName, FunctionPk, IntegrationKey, ModelName, ProviderSlug,
 };
 
 /// A deployed function.
@@ -24,6 +24,11 @@ pub struct FunctionDescription {
     pub kind: FunctionKind,
     pub description: Option<String>,
     pub deployed_at: DateTime<Utc>,
+    /// The bundle that deployed the function, and its active version.
+    pub bundle: String,
+    pub version: i32,
+    /// The models that the function saves.
+    pub models: Vec<ModelName>,
     /// The types of the input and of the results. The results of a sync are its models.
     pub input: Option<String>,
     pub returns: Vec<String>,
@@ -48,23 +53,28 @@ impl Functions {
         let active = deployments::list_active_of(&mut snapshot, &[environment]).await?;
         let listed = deployments::list_named_functions(&mut snapshot, environment).await?;
         snapshot.commit().await?;
-        let mut models: HashMap<DeploymentPk, Models> = HashMap::new();
+        let mut bundles: HashMap<DeploymentPk, (LiveDeployment, Models)> = HashMap::new();
         for deployment in active {
             if let Ok(config) = serde_json::from_str::<SyncConfig>(&deployment.config) {
-                models.insert(deployment.pk, config.models);
+                bundles.insert(deployment.pk, (deployment, config.models));
             }
         }
         let mut described = Vec::with_capacity(listed.len());
         for row in listed {
-            let Some(models) = models.get(&row.deployment) else { continue };
+            let Some((deployment, models)) = bundles.get(&row.deployment) else { continue };
             let Some(stored) = StoredFunction::read(&row.spec) else { continue };
-            described.push(describe(row, stored.spec, models));
+            described.push(describe(row, stored.spec, deployment, models));
         }
         Ok(described)
     }
 }
 
-fn describe(row: NamedFunction, spec: FunctionSpec, models: &Models) -> FunctionDescription {
+fn describe(
+    row: NamedFunction,
+    spec: FunctionSpec,
+    deployment: &LiveDeployment,
+    models: &Models,
+) -> FunctionDescription {
     let mut function = FunctionDescription {
         id: row.pk,
         integration: row.integration,
@@ -73,6 +83,9 @@ fn describe(row: NamedFunction, spec: FunctionSpec, models: &Models) -> Function
         kind: FunctionKind::Sync,
         description: None,
         deployed_at: row.activated_at,
+        bundle: deployment.bundle_name.clone(),
+        version: deployment.version,
+        models: Vec::new(),
         input: None,
         returns: Vec::new(),
         schema: Value::Null,
@@ -85,6 +98,7 @@ fn describe(row: NamedFunction, spec: FunctionSpec, models: &Models) -> Function
     };
     match spec {
         FunctionSpec::Sync(spec) => {
+            function.models = spec.models.clone();
             let returned: Vec<Type> = spec.models.into_iter().map(Type::Model).collect();
             function.description = spec.description;
             function.schema = schema_of(&returned, models);
@@ -96,6 +110,7 @@ fn describe(row: NamedFunction, spec: FunctionSpec, models: &Models) -> Function
         FunctionSpec::Action(spec) => {
             let types: Vec<Type> = spec.input.iter().chain(&spec.output).cloned().collect();
             function.kind = FunctionKind::Action;
+            function.models = spec.models;
             function.description = spec.description;
             function.schema = schema_of(&types, models);
             function.parameters = parameters(spec.input.as_ref(), models);
@@ -104,11 +119,13 @@ fn describe(row: NamedFunction, spec: FunctionSpec, models: &Models) -> Function
         }
         FunctionSpec::Webhook(spec) => {
             function.kind = FunctionKind::Webhook;
+            function.models = spec.models;
             function.description = spec.description;
             function.subscriptions = spec.subscriptions;
         }
         FunctionSpec::Lifecycle(spec) => {
             function.kind = FunctionKind::Lifecycle;
+            function.models = spec.models;
             function.description = spec.description;
             function.event = Some(spec.event);
         }

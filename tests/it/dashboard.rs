@@ -5,8 +5,10 @@ mod connections;
 mod integrations;
 mod keys;
 mod pages;
+mod runs;
 mod security;
 mod settings;
+mod syncs;
 
 use crate::support::Person;
 

@@ -289,11 +289,13 @@ async fn a_page_of_schedules_reads_no_others() {
     let integration = Some(crowd.integration);
     let of_integration = list(&ScheduleFilter { integration, ..ScheduleFilter::default() }).await;
     assert_eq!(of_integration[0].position, first[1].position);
-    let sync = Some(sync());
-    for listed in list(&ScheduleFilter { sync, ..ScheduleFilter::default() }).await {
-        assert_eq!(listed.status.sync.as_str(), "contacts");
-    }
-    for (state, expected) in [(ListedState::Running, 1), (ListedState::Paused, 2), (ListedState::Failing, 1)] {
+    let of_sync = ScheduleFilter { sync: Some(sync()), integration, ..ScheduleFilter::default() };
+    let mut conn = crowd.store.connect().await.expect("the database answers");
+    let contacts = schedules::list(&mut conn, crowd.environment, &of_sync, 10).await.expect("it is listed");
+    assert!(contacts.len() == 10 && contacts.iter().all(|listed| listed.status.sync == sync()));
+    drop(conn);
+    for (state, expected) in [(ListedState::Running, 1), (ListedState::Paused, 2), (ListedState::Failing, 1)]
+    {
         for integration in [None, Some(crowd.integration)] {
             let filter = ScheduleFilter { integration, state: Some(state), ..ScheduleFilter::default() };
             assert_eq!(list(&filter).await.len(), expected, "{state:?}");

@@ -39,6 +39,7 @@ async fn every_page_is_accessible_on_every_screen() {
     let integration = format!("/dashboard/environments/dev/integrations/{}", connection.integration);
     let connection =
         format!("/dashboard/environments/dev/connections/{}/{}", connection.integration, connection.id);
+    let run = &stage.db.texts("SELECT id::text FROM runs ORDER BY started_at DESC LIMIT 1").await[0];
     open(
         &stage,
         &ada,
@@ -56,6 +57,10 @@ async fn every_page_is_accessible_on_every_screen() {
             "connections": "/dashboard/environments/dev/connections",
             "connection": connection,
             "settings": "/dashboard/environments/dev/settings",
+            "syncs": "/dashboard/environments/dev/syncs",
+            "sync": "/dashboard/environments/dev/syncs/hostile/customer%2D1/commit%2Draw/base",
+            "runs": "/dashboard/environments/dev/runs",
+            "run": format!("/dashboard/environments/dev/runs/{run}"),
         }),
     )
     .await;

@@ -18,7 +18,7 @@ pub(crate) enum Tone {
 }
 
 impl Tone {
-    fn class(self) -> &'static str {
+    pub(crate) fn class(self) -> &'static str {
         match self {
             Self::Good => "good",
             Self::Busy => "busy",
@@ -246,6 +246,16 @@ pub(crate) fn filters(content: &Markup) -> Markup {
     html! { form.filters method="get" role="search" { (content) button.button type="submit" { "Apply" } } }
 }
 
+/// A field of a form that filters a list.
+pub(crate) fn filter_field(name: &str, label: &str, kind: &str, value: &str) -> Markup {
+    html! {
+        label.field {
+            span.label { (label) }
+            input type=(kind) name=(name) value=(value) autocomplete="off";
+        }
+    }
+}
+
 /// Links to the first and the next page of a list.
 pub(crate) fn pager(first: Option<&str>, next: Option<&str>) -> Markup {
     html! {
@@ -255,5 +265,53 @@ pub(crate) fn pager(first: Option<&str>, next: Option<&str>) -> Markup {
                 @if let Some(next) = next { a.button rel="next" href=(next) { "Next page" } }
             }
         }
+    }
+}
+
+/// Removes the item behind a page, which was read to find out whether there is one. Returns the last item of the page
+/// if another page follows.
+pub(crate) fn cut_to_page<T>(items: &mut Vec<T>, page: usize) -> Option<&T> {
+    let has_more = items.len() > page;
+    items.truncate(page);
+    items.last().filter(|_| has_more)
+}
+
+/// The way from a list to the page of one item.
+pub(crate) fn breadcrumb(list: &str, url: &str) -> Markup {
+    html! { p.breadcrumb { a href=(url) { "← " (list) } } }
+}
+
+/// Cuts a long text for display. Says so, with the size of the whole text.
+pub(crate) fn cut(text: &str, most: usize) -> Markup {
+    let end = text.floor_char_boundary(most);
+    html! {
+        (&text[..end])
+        @if end < text.len() { "… " span.muted { "(cut; " (super::time::bytes(text.len() as i64)) " in total)" } }
+    }
+}
+
+/// A list of integrations for a filter, which also allows all of them.
+pub(crate) fn integration_filter(integrations: &[syncline_engine::Integration], chosen: &str) -> Markup {
+    let keys = integrations.iter().map(|integration| integration.unique_key.as_str());
+    let options: Vec<_> = [("", "All")].into_iter().chain(keys.map(|key| (key, key))).collect();
+    select("integration", "Integration", &options, chosen)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_followed_by_another_if_there_are_more_items() {
+        let mut items = vec![1, 2, 3];
+        assert_eq!(cut_to_page(&mut items, 2), Some(&2));
+        assert_eq!(cut_to_page(&mut items, 2), None);
+        assert_eq!(items, [1, 2]);
+    }
+
+    #[test]
+    fn a_long_text_is_cut_between_characters() {
+        assert_eq!(cut("short", 5).into_string(), "short");
+        assert!(cut("äöü", 3).into_string().starts_with("ä… "));
     }
 }

@@ -15,6 +15,7 @@ use subtle::ConstantTimeEq;
 use super::Dashboard;
 use super::error::PageError;
 use super::session::{Visitor, notice_cookie};
+use syncline_types::sanitize::sanitize_text;
 
 /// Longest form, in bytes. The input of an action may be long.
 const MAX_FORM_BYTES: usize = 2 << 20;
@@ -103,7 +104,22 @@ impl Fields {
             .await
             .map_err(|_| PageError::invalid("Form", "it did not arrive within 10 s; submit it again"))?
             .map_err(|_| PageError::invalid("Form", "it is longer than 2 MiB, or was cut off"))?;
-        Ok(Self(url::form_urlencoded::parse(&bytes).into_owned().collect()))
+        Ok(Self::parse_encoded(&bytes))
+    }
+
+    /// The fields of a form that a browser has encoded, in a body or in the query of an address.
+    pub(crate) fn parse_encoded(encoded: &[u8]) -> Self {
+        Self(url::form_urlencoded::parse(encoded).into_owned().collect())
+    }
+
+    /// The same fields without the characters that Postgres cannot store.
+    pub(crate) fn sanitized(self) -> Self {
+        Self(self.0.into_iter().map(|(name, value)| (name, sanitize_text(&value))).collect())
+    }
+
+    /// The names and values in the order of the form.
+    pub(crate) fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
     /// The text of a field without surrounding white space; empty if it is absent.

@@ -14,6 +14,7 @@ mod layout;
 mod live;
 mod pages;
 mod profile;
+mod query;
 mod security;
 mod session;
 mod sign_in;

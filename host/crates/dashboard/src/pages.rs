@@ -4,7 +4,9 @@ mod connections;
 mod integrations;
 mod keys;
 mod overview;
+mod runs;
 mod settings;
+mod syncs;
 mod variables;
 
 use axum::Router;
@@ -16,6 +18,8 @@ pub(crate) fn routes() -> Router<Dashboard> {
         .merge(overview::routes())
         .merge(integrations::routes())
         .merge(connections::routes())
+        .merge(syncs::routes())
+        .merge(runs::routes())
         .merge(keys::routes())
         .merge(variables::routes())
         .merge(settings::routes())

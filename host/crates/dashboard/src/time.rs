@@ -43,6 +43,17 @@ pub(crate) fn milliseconds(ms: u64) -> String {
     }
 }
 
+/// A number of bytes in a unit that people read at a glance.
+pub(crate) fn bytes(value: i64) -> String {
+    let size = value as f64;
+    match value {
+        ..1_024 => format!("{value} B"),
+        1_024..1_048_576 => format!("{:.1} KiB", size / 1_024.0),
+        1_048_576..1_073_741_824 => format!("{:.1} MiB", size / 1_048_576.0),
+        _ => format!("{:.1} GiB", size / 1_073_741_824.0),
+    }
+}
+
 /// A whole number with a comma between groups of three digits.
 pub(crate) fn number(value: i64) -> String {
     let digits = value.unsigned_abs().to_string();
@@ -71,6 +82,13 @@ mod tests {
             assert_eq!(relative(now - TimeDelta::seconds(seconds), now), text);
         }
         assert_eq!(milliseconds(1_234), "1.2 s");
+    }
+
+    #[test]
+    fn bytes_are_rounded_in_the_largest_unit() {
+        for (value, text) in [(0, "0 B"), (1_023, "1023 B"), (1_536, "1.5 KiB"), (256 << 20, "256.0 MiB")] {
+            assert_eq!(bytes(value), text);
+        }
     }
 
     #[test]

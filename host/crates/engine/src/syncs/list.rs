@@ -4,8 +4,8 @@ use crate::lookup::find_integration;
 use crate::syncs::Syncs;
 use crate::syncs::selection::SyncError;
 use crate::syncs::status::SyncStatus;
-pub use syncline_store::schedules::{ListedState, SchedulePosition as SyncPosition};
 use syncline_store::schedules::{self, ScheduleFilter};
+pub use syncline_store::schedules::{ListedState, SchedulePosition as SyncPosition};
 use syncline_types::ids::{ConnectionId, EnvironmentPk, FunctionName, IntegrationKey};
 
 /// Which syncs of an environment to list.

@@ -104,7 +104,7 @@ macro_rules! query_page {
     }};
 }
 
-/// Lists one page of an environment's schedules.
+/// Lists one page of an environment's schedules. The filter by sync scans the list, all others use an index.
 pub async fn list(
     conn: &mut PgConnection,
     environment: EnvironmentPk,

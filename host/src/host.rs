@@ -363,6 +363,7 @@ impl Host {
             integrations: Arc::clone(&integrations),
             records: Arc::clone(&records),
             runs: Arc::clone(&runs),
+            statistics,
             syncs: Arc::clone(&syncs),
             variables: Arc::clone(&variables),
             stopping: stopping.clone(),

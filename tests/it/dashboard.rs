@@ -2,8 +2,10 @@
 
 mod accounts;
 mod connections;
+mod deployments;
 mod integrations;
 mod keys;
+mod overview;
 mod pages;
 mod runs;
 mod security;

@@ -57,6 +57,7 @@ async fn every_page_is_accessible_on_every_screen() {
             "connections": "/dashboard/environments/dev/connections",
             "connection": connection,
             "settings": "/dashboard/environments/dev/settings",
+            "deployments": "/dashboard/environments/dev/deployments",
             "syncs": "/dashboard/environments/dev/syncs",
             "sync": "/dashboard/environments/dev/syncs/hostile/customer%2D1/commit%2Draw/base",
             "runs": "/dashboard/environments/dev/runs",

@@ -6,6 +6,7 @@
 
 mod accounts;
 mod assets;
+mod charts;
 mod components;
 mod environments;
 mod error;
@@ -32,7 +33,7 @@ use tokio_util::sync::CancellationToken;
 use syncline_auth::{AccountLink, Accounts, ApiKeys, Environments};
 use syncline_engine::{
     Actions, ConnectSessions, ConnectionCache, Connections, DeadLetters, Deployments, EnvironmentVariables,
-    Functions, Health, InboundWebhookLog, Integrations, Records, Runs, Syncs,
+    Functions, Health, InboundWebhookLog, Integrations, Records, Runs, Statistics, Syncs,
 };
 use syncline_outbound_webhooks::DeliveryLog;
 use syncline_providers::Catalogue;
@@ -60,6 +61,7 @@ pub struct Services {
     pub integrations: Arc<Integrations>,
     pub records: Arc<Records>,
     pub runs: Arc<Runs>,
+    pub statistics: Arc<Statistics>,
     pub syncs: Arc<Syncs>,
     pub variables: Arc<EnvironmentVariables>,
     /// Cancelled when the host begins to stop.

@@ -1,6 +1,7 @@
 //! The pages about one environment: one file per page of the navigation.
 
 mod connections;
+mod deployments;
 mod integrations;
 mod keys;
 mod overview;
@@ -20,6 +21,7 @@ pub(crate) fn routes() -> Router<Dashboard> {
         .merge(connections::routes())
         .merge(syncs::routes())
         .merge(runs::routes())
+        .merge(deployments::routes())
         .merge(keys::routes())
         .merge(variables::routes())
         .merge(settings::routes())

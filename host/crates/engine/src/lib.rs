@@ -66,7 +66,7 @@ pub use self::credentials::{Credentials, Freshness, LiveCredentials, RefreshErro
 pub use self::dead_letters::{
     DeadLetter, DeadLetterError, DeadLetterFilter, DeadLetterPage, DeadLetters, ListedLetter, Replayed,
 };
-pub use self::deployments::history::{DeployedName, PastChange, PastDeployment};
+pub use self::deployments::history::{DeployedName, DeploymentState, PastChange, PastDeployment};
 pub use self::deployments::planned_change::PlannedChange;
 pub use self::deployments::{
     DeployError, Deployment, DeploymentParts, Deployments, check_components, check_settings,

@@ -5,7 +5,8 @@ use serde::Deserialize;
 use uuid::Uuid;
 
 use crate::deployments::Deployments;
-use syncline_store::deployments::{self, DeploymentState, ListedDeployment};
+pub use syncline_store::deployments::DeploymentState;
+use syncline_store::deployments::{self, ListedDeployment};
 use syncline_types::functions::FunctionKind;
 use syncline_types::ids::{DeploymentPk, EnvironmentPk, FunctionName, IntegrationKey};
 

@@ -5,7 +5,6 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use url::Url;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -17,7 +16,7 @@ use super::time::iso;
 use syncline_auth::{Client, Scope, rights};
 use syncline_engine::NamedScope;
 use syncline_outbound_webhooks::{
-    Delivery, DeliveryDetail, DeliveryError, DeliveryFilter, DeliveryState, LoggedAttempt,
+    Delivery, DeliveryDetail, DeliveryError, DeliveryFilter, DeliveryState, LoggedAttempt, url_without_secrets,
 };
 use syncline_types::ids::{ConnectionId, IntegrationKey};
 
@@ -336,8 +335,10 @@ impl DeliveryDetailBody {
 
 impl DeliveryBody {
     fn new(delivery: Delivery, client: &Client) -> Self {
-        let url =
-            if client.allows(Scope::SettingsRead) { delivery.url } else { without_secrets(&delivery.url) };
+        let url = match client.allows(Scope::SettingsRead) {
+            true => delivery.url,
+            false => url_without_secrets(&delivery.url),
+        };
         let (integration, connection) = delivery.connection.unzip();
         Self {
             id: delivery.id,
@@ -369,14 +370,6 @@ impl From<LoggedAttempt> for AttemptBody {
 
 fn parse_id(text: &str) -> Result<Uuid, DeliveryError> {
     text.parse().map_err(|_| DeliveryError::Unknown(text.chars().take(60).collect()))
-}
-
-/// The origin of a URL. The rest can contain secrets.
-fn without_secrets(url: &str) -> String {
-    match Url::parse(url) {
-        Ok(url) => format!("{}/…", url.origin().ascii_serialization()),
-        Err(_) => "…".to_owned(),
-    }
 }
 
 fn parse_state(text: &str) -> Result<Vec<DeliveryState>, ApiError> {

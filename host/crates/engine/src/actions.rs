@@ -31,6 +31,15 @@ pub struct Actions {
     jobs: Arc<Jobs>,
 }
 
+/// An action that was run.
+#[derive(Debug)]
+pub struct ActionRun {
+    /// Id of the run. Its row is written shortly after the action has ended.
+    pub id: Uuid,
+    /// JSON text, or nothing.
+    pub result: Result<Option<String>, ActionError>,
+}
+
 impl Actions {
     pub fn new(store: Store, functions: Arc<Functions>, invoker: Arc<Invoker>, jobs: Arc<Jobs>) -> Arc<Self> {
         Arc::new(Self { store, functions, invoker, jobs })
@@ -44,6 +53,17 @@ impl Actions {
         name: &FunctionName,
         input: Option<String>,
     ) -> Result<Option<String>, ActionError> {
+        self.run_recorded(environment, connection, name, input).await?.result
+    }
+
+    /// Like [`Self::run`], with the id of the run. Fails if the function was not started, so that there is no run.
+    pub async fn run_recorded(
+        &self,
+        environment: &Arc<Environment>,
+        connection: &Arc<ConnectionRoute>,
+        name: &FunctionName,
+        input: Option<String>,
+    ) -> Result<ActionRun, ActionError> {
         let function = self.find(connection, name, input.as_deref()).await?;
         let id = Uuid::now_v7();
         let recording =
@@ -62,7 +82,7 @@ impl Actions {
         let (result, usage) = self.invoker.invoke_action(invocation).await;
         let error = result.as_ref().err().map(ActionError::to_run_error);
         self.invoker.run_writer.write(recording.end_with(error, usage).await).await;
-        result
+        Ok(ActionRun { id, result })
     }
 
     /// Finds the action with this name and checks the input against its input model.

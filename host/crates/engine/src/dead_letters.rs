@@ -147,6 +147,13 @@ impl DeadLetters {
         Ok(DeadLetterPage { letters, last })
     }
 
+    /// Returns one letter.
+    pub async fn get(&self, environment: EnvironmentPk, id: Uuid) -> Result<ListedLetter, DeadLetterError> {
+        let found = dead_letters::find(&mut *self.store.connect_records().await?, environment, id).await?;
+        let letters = self.open(environment, found.into_iter().collect()).await?;
+        letters.into_iter().next().ok_or_else(|| DeadLetterError::Unknown(id.to_string()))
+    }
+
     /// Adds names and payloads. Omits letters of deleted connections, which are removed soon.
     async fn open(
         &self,

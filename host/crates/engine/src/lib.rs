@@ -34,7 +34,7 @@ mod sweep;
 mod syncs;
 mod takeover;
 
-pub use self::actions::Actions;
+pub use self::actions::{ActionRun, Actions};
 pub use self::actions::idempotency_key::{IdempotencyKey, InvalidIdempotencyKey};
 pub use self::actions::keyed::KeyedResult;
 pub use self::actions::queued::ActionJob;
@@ -106,7 +106,7 @@ pub use self::records::changes::{FollowedConnection, RecordChanges};
 pub use self::records::prune::{PruneRequest, PruneResult};
 pub use self::records::read::{
     ActionSet, ChangePage, Content, LastAction, RecordPage, RecordQuery, RecordsError, StoredRecord,
-    StreamKey,
+    StreamKey, StreamSummary,
 };
 pub use self::records::{RecordSettings, Records, cursor};
 pub use self::retention::{Age, Retention, RetentionSettings};

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use serde_json::json;
+use url::Url;
 use uuid::Uuid;
 
 use syncline_engine::{ConnectionCache, LookupError};
@@ -67,6 +68,14 @@ impl DeliveryError {
             Self::Lookup(error) => error.code(),
             Self::Store(_) => ErrorCode::InternalServerError,
         }
+    }
+}
+
+/// Returns the origin of a URL. The rest can contain secrets, which only clients that can read the settings may see.
+pub fn url_without_secrets(url: &str) -> String {
+    match Url::parse(url) {
+        Ok(url) => format!("{}/…", url.origin().ascii_serialization()),
+        Err(_) => "…".to_owned(),
     }
 }
 

@@ -385,6 +385,51 @@ pub async fn list_held(
     Ok(rows.into_iter().map(|row| name(row.model, row.variant)).collect())
 }
 
+/// A stream and how many records it has.
+#[derive(Debug, Clone)]
+pub struct StreamSummary {
+    pub model: ModelName,
+    pub variant: Variant,
+    /// The sync that saves the records. `None` if only other functions have saved some.
+    pub sync: Option<FunctionName>,
+    /// The number of records that are not deleted.
+    pub live: i64,
+    pub deleted: i64,
+    pub dead_letters: i64,
+    /// `None` if no record was saved yet.
+    pub last_modified_at: Option<DateTime<Utc>>,
+}
+
+/// Lists up to `limit` streams of a connection, sorted by model and variant.
+pub async fn list(
+    conn: &mut PgConnection,
+    connection: ConnectionPk,
+    limit: i64,
+) -> sqlx::Result<Vec<StreamSummary>> {
+    let rows = sqlx::query!(
+        r#"
+        SELECT model, variant, sync_name, live_count, total_count, dead_letters,
+               nullif(last_modified_at, '-infinity') AS last_modified_at
+        FROM streams
+        WHERE connection_pk = $1 ORDER BY model, variant LIMIT $2
+        "#,
+        connection.0,
+        limit,
+    )
+    .fetch_all(conn)
+    .await?;
+    let summaries = rows.into_iter().map(|row| StreamSummary {
+        model: ModelName::from_stored(row.model),
+        variant: Variant::from_stored(row.variant),
+        sync: row.sync_name.map(FunctionName::from_stored),
+        live: row.live_count,
+        deleted: row.total_count - row.live_count,
+        dead_letters: row.dead_letters,
+        last_modified_at: row.last_modified_at,
+    });
+    Ok(summaries.collect())
+}
+
 /// Returns the number of live records in each stream of these connections.
 pub async fn live_counts(
     conn: &mut PgConnection,

@@ -10,7 +10,7 @@ use syncline_crypto::RecordKeys;
 use syncline_store::records::{self, Filter};
 pub use syncline_store::records::{ActionSet, Content, LastAction, StoredRecord};
 use syncline_store::streams;
-pub use syncline_store::streams::StreamKey;
+pub use syncline_store::streams::{StreamKey, StreamSummary};
 use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::{EnvironmentPk, IntegrationKey, ModelName, Variant};
 
@@ -81,6 +81,15 @@ struct Wanted<'w> {
 }
 
 impl Records {
+    /// Returns up to `limit` streams of a connection with their counts, sorted by model and variant.
+    pub async fn streams(
+        &self,
+        connection: &ConnectionRoute,
+        limit: i64,
+    ) -> Result<Vec<StreamSummary>, RecordsError> {
+        Ok(streams::list(&mut *self.store.connect_records().await?, connection.pk, limit).await?)
+    }
+
     /// Returns the next records of a model.
     pub async fn read(
         &self,

@@ -7,6 +7,7 @@
 mod accounts;
 mod assets;
 mod charts;
+mod commands;
 mod components;
 mod environments;
 mod error;
@@ -20,6 +21,7 @@ mod security;
 mod session;
 mod sign_in;
 mod time;
+mod tree;
 
 use std::ops::Deref;
 use std::sync::Arc;

@@ -1,10 +1,13 @@
 //! The pages about one environment: one file per page of the navigation.
 
+mod choices;
 mod connections;
+mod dead_letters;
 mod deployments;
 mod integrations;
 mod keys;
 mod overview;
+mod records;
 mod runs;
 mod settings;
 mod syncs;
@@ -25,6 +28,8 @@ pub(crate) fn routes() -> Router<Dashboard> {
         .merge(keys::routes())
         .merge(variables::routes())
         .merge(settings::routes())
+        .merge(records::routes())
+        .merge(dead_letters::routes())
 }
 
 /// The route of a page of an environment.

@@ -1,0 +1,92 @@
+//! Fields with which pages choose integrations and connections, and the addresses of the pages about them.
+
+use maud::{Markup, html};
+
+use crate::Dashboard;
+use crate::components::select;
+use crate::error::PageError;
+use crate::form::Fields;
+use crate::query::address;
+use crate::session::{Visit, segment};
+use syncline_engine::{ConnectionFilter, ConnectionPage, NamedScope};
+use syncline_types::ids::{ConnectionId, IntegrationKey};
+
+/// Connections that a field suggests.
+const SUGGESTIONS: i64 = 50;
+
+/// The integrations of the environment, to choose one or all of them.
+pub(crate) struct IntegrationChoice(Vec<IntegrationKey>);
+
+impl IntegrationChoice {
+    pub(crate) async fn load(app: &Dashboard, visit: &Visit) -> Result<Self, PageError> {
+        let integrations = app.integrations.list(visit.environment.pk).await?;
+        Ok(Self(integrations.into_iter().map(|integration| integration.unique_key).collect()))
+    }
+
+    pub(crate) fn field(&self, chosen: &str) -> Markup {
+        let keys = self.0.iter().map(|key| (key.as_str(), key.as_str()));
+        let options: Vec<_> = [("", "all integrations")].into_iter().chain(keys).collect();
+        select("integration", "Integration", &options, chosen)
+    }
+}
+
+/// The integration and the connection that the filters of a list name.
+pub(crate) fn scope(query: &Fields) -> Result<NamedScope, PageError> {
+    let integration = query.parse_optional("integration", "Integration")?;
+    let connection = query.parse_optional("connection", "Connection")?;
+    match (integration, connection) {
+        (None, None) => Ok(NamedScope::Environment),
+        (Some(integration), None) => Ok(NamedScope::Integration(integration)),
+        (Some(integration), Some(connection)) => Ok(NamedScope::Connection { integration, connection }),
+        (None, Some(_)) => {
+            let problem = "choose one, because connection ids are unique only within an integration";
+            Err(PageError::invalid("Integration", problem))
+        }
+    }
+}
+
+/// A field for the id of a connection of an integration. It suggests the newest connections.
+pub(crate) async fn connection_field(
+    app: &Dashboard,
+    visit: &Visit,
+    integration: &IntegrationKey,
+    value: &str,
+) -> Result<Markup, PageError> {
+    let filter =
+        ConnectionFilter { integrations: Some(vec![integration.to_string()]), ..ConnectionFilter::default() };
+    let page = ConnectionPage { limit: SUGGESTIONS, offset: 0 };
+    let newest = app.connections.list(visit.environment.pk, &filter, page).await?;
+    Ok(html! {
+        label.field {
+            span.label { "Connection" }
+            input type="text" name="connection" value=(value) required list="connections" autocomplete="off";
+            datalist id="connections" {
+                @for described in &newest { option value=(described.connection.connection_id) {} }
+            }
+        }
+    })
+}
+
+/// The address of the page about a connection's records.
+pub(crate) fn records_address(
+    visit: &Visit,
+    integration: &IntegrationKey,
+    connection: &ConnectionId,
+) -> String {
+    let fields = [("integration", integration.as_str()), ("connection", connection.as_str())];
+    address(&visit.url("records/connection"), fields)
+}
+
+/// The address of the page about a connection.
+pub(crate) fn connection_address(
+    visit: &Visit,
+    integration: &IntegrationKey,
+    connection: &ConnectionId,
+) -> String {
+    visit.url(&format!("connections/{}/{}", segment(integration.as_str()), segment(connection.as_str())))
+}
+
+/// The address of the page about a run.
+pub(crate) fn run_address(visit: &Visit, id: impl std::fmt::Display) -> String {
+    visit.url(&format!("runs/{id}"))
+}

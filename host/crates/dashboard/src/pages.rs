@@ -4,8 +4,10 @@ mod choices;
 mod connections;
 mod dead_letters;
 mod deployments;
+mod inbound_webhooks;
 mod integrations;
 mod keys;
+mod outbound_webhooks;
 mod overview;
 mod records;
 mod runs;
@@ -25,11 +27,13 @@ pub(crate) fn routes() -> Router<Dashboard> {
         .merge(syncs::routes())
         .merge(runs::routes())
         .merge(deployments::routes())
+        .merge(records::routes())
+        .merge(dead_letters::routes())
+        .merge(inbound_webhooks::routes())
+        .merge(outbound_webhooks::routes())
         .merge(keys::routes())
         .merge(variables::routes())
         .merge(settings::routes())
-        .merge(records::routes())
-        .merge(dead_letters::routes())
 }
 
 /// The route of a page of an environment.

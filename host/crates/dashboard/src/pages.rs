@@ -1,5 +1,6 @@
 //! The pages about one environment: one file per page of the navigation.
 
+mod actions;
 mod choices;
 mod connections;
 mod dead_letters;
@@ -29,6 +30,7 @@ pub(crate) fn routes() -> Router<Dashboard> {
         .merge(deployments::routes())
         .merge(records::routes())
         .merge(dead_letters::routes())
+        .merge(actions::routes())
         .merge(inbound_webhooks::routes())
         .merge(outbound_webhooks::routes())
         .merge(keys::routes())

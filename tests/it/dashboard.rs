@@ -1,12 +1,17 @@
 //! The dashboard.
 
 mod accounts;
+mod actions;
 mod connections;
+mod dead_letters;
 mod deployments;
+mod inbound_webhooks;
 mod integrations;
 mod keys;
+mod outbound_webhooks;
 mod overview;
 mod pages;
+mod records;
 mod runs;
 mod security;
 mod settings;
@@ -32,4 +37,20 @@ async fn change(person: &Person, path: &str, fields: &[(&str, &str)]) -> (u16, S
 
 fn in_environment(path: &str) -> String {
     format!("/dashboard/environments/dev/{path}")
+}
+
+/// The text that would run as a script if a page did not escape it.
+const MARKUP: &str = "<script>alert(1)</script><img src=x onerror=alert(2)>";
+
+/// The addresses in a page's links that begin with `prefix`, in their order.
+fn links(page: &str, prefix: &str) -> Vec<String> {
+    let links = page.split("href=\"").skip(1).filter_map(|rest| rest.split_once('"'));
+    let links = links.map(|(link, _)| link.replace("&amp;", "&"));
+    links.filter(|link| link.starts_with(prefix)).collect()
+}
+
+/// Checks that a page is small enough for a slow network.
+#[track_caller]
+fn assert_small(page: &str) {
+    assert!(page.len() < 150_000, "the page has {} bytes", page.len());
 }

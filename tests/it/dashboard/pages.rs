@@ -3,10 +3,8 @@
 use serde_json::{Value, json};
 use tokio::process::Command;
 
+use super::MARKUP;
 use crate::support::{Bundle, Person, Stage, repository, save};
-
-/// The text that would run as a script if a page did not escape it.
-const MARKUP: &str = "<script>alert(1)</script><img src=x onerror=alert(2)>";
 
 /// Opens pages, by their names, in both colour schemes and on two screens.
 async fn open(stage: &Stage, person: &Person, pages: Value) {
@@ -40,6 +38,7 @@ async fn every_page_is_accessible_on_every_screen() {
     let connection =
         format!("/dashboard/environments/dev/connections/{}/{}", connection.integration, connection.id);
     let run = &stage.db.texts("SELECT id::text FROM runs ORDER BY started_at DESC LIMIT 1").await[0];
+    let of_connection = format!("integration=hostile&connection={}", stage.id);
     open(
         &stage,
         &ada,
@@ -62,6 +61,16 @@ async fn every_page_is_accessible_on_every_screen() {
             "sync": "/dashboard/environments/dev/syncs/hostile/customer%2D1/commit%2Draw/base",
             "runs": "/dashboard/environments/dev/runs",
             "run": format!("/dashboard/environments/dev/runs/{run}"),
+            "records": "/dashboard/environments/dev/records",
+            "records-of-connection": format!("/dashboard/environments/dev/records/connection?{of_connection}"),
+            "records-of-model": format!("/dashboard/environments/dev/records/model?{of_connection}&model=Item"),
+            "record": format!("/dashboard/environments/dev/records/record?{of_connection}&model=Item&id=second"),
+            "dead-letters": "/dashboard/environments/dev/dead-letters",
+            "actions": "/dashboard/environments/dev/actions",
+            "action": "/dashboard/environments/dev/actions/hostile/fail",
+            "action-json": "/dashboard/environments/dev/actions/hostile/fail?mode=json",
+            "inbound-webhooks": "/dashboard/environments/dev/inbound-webhooks",
+            "outbound-webhooks": "/dashboard/environments/dev/outbound-webhooks",
         }),
     )
     .await;

@@ -349,6 +349,7 @@ impl Host {
             accounts,
             actions: Arc::clone(&actions),
             api_keys: Arc::clone(&api_keys),
+            audit_log: Arc::clone(&audit_log),
             catalogue: Arc::clone(&catalogue),
             connect_sessions: Arc::clone(&connect_sessions),
             connection_cache: Arc::clone(&connection_cache),
@@ -373,7 +374,7 @@ impl Host {
         let app = App::new(Services {
             actions,
             api_keys,
-            audit_log: Arc::clone(&audit_log),
+            audit_log,
             authenticator,
             authorizations,
             catalogue,

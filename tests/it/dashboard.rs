@@ -2,6 +2,7 @@
 
 mod accounts;
 mod actions;
+mod audit_log;
 mod connections;
 mod dead_letters;
 mod deployments;

@@ -44,6 +44,7 @@ async fn every_page_is_accessible_on_every_screen() {
         &ada,
         json!({
             "accounts": "/dashboard/accounts",
+            "audit-log": "/dashboard/audit-log",
             "environments": "/dashboard/environments",
             "profile": "/dashboard/profile",
             "keys": "/dashboard/environments/dev/keys",

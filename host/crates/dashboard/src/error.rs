@@ -15,7 +15,7 @@ use super::session::is_from_script;
 use super::{Dashboard, layout};
 use syncline_auth::{AccountError, ApiKeyError, AuthError, EnvironmentError, SignInError};
 use syncline_engine::{
-    ActionError, ApprovalError, ConnectError, DeadLetterError, DeletionError, DeployError,
+    ActionError, ApprovalError, AuditLogError, ConnectError, DeadLetterError, DeletionError, DeployError,
     EnvironmentVariableError, FetchError, InboundWebhookError, IntegrationError, LookupError, RecordsError,
     RunsError, SessionError, SyncError,
 };
@@ -85,6 +85,7 @@ from_service_errors!(
     ActionError,
     ApiKeyError,
     ApprovalError,
+    AuditLogError,
     AuthError,
     ConnectError,
     DeadLetterError,

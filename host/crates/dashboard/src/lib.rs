@@ -6,6 +6,7 @@
 
 mod accounts;
 mod assets;
+mod audit_log;
 mod charts;
 mod commands;
 mod components;
@@ -34,8 +35,8 @@ use tokio_util::sync::CancellationToken;
 
 use syncline_auth::{AccountLink, Accounts, ApiKeys, Environments};
 use syncline_engine::{
-    Actions, ConnectSessions, ConnectionCache, Connections, DeadLetters, Deployments, EnvironmentVariables,
-    Functions, Health, InboundWebhookLog, Integrations, Records, Runs, Statistics, Syncs,
+    Actions, AuditLog, ConnectSessions, ConnectionCache, Connections, DeadLetters, Deployments,
+    EnvironmentVariables, Functions, Health, InboundWebhookLog, Integrations, Records, Runs, Statistics, Syncs,
 };
 use syncline_outbound_webhooks::DeliveryLog;
 use syncline_providers::Catalogue;
@@ -49,6 +50,7 @@ pub struct Services {
     pub accounts: Arc<Accounts>,
     pub actions: Arc<Actions>,
     pub api_keys: Arc<ApiKeys>,
+    pub audit_log: Arc<AuditLog>,
     pub catalogue: Arc<Catalogue>,
     pub connect_sessions: Arc<ConnectSessions>,
     pub connection_cache: Arc<ConnectionCache>,
@@ -104,6 +106,7 @@ pub fn router<S: Clone + Send + Sync + 'static>(dashboard: Dashboard) -> Router<
         .merge(sign_in::routes())
         .merge(environments::routes())
         .merge(accounts::routes())
+        .merge(audit_log::routes())
         .merge(profile::routes())
         .merge(pages::routes())
         .route("/dashboard/{*path}", any(error::unknown_page))

@@ -258,8 +258,8 @@ pub(super) async fn get_integration(
     let integration = app.integrations.get(client.environment.pk, &key).await?;
     let provider = app.catalogue.find(&integration.provider);
     let takes_webhooks = provider.is_some_and(|provider| provider.webhook.is_some());
-    let webhook_url = takes_webhooks
-        .then(|| webhook_url(&app.public_url, client.environment.id, &integration.unique_key));
+    let webhook_url =
+        takes_webhooks.then(|| webhook_url(&app.public_url, client.environment.id, &integration.unique_key));
     let webhook_url = with_webhook.then_some(webhook_url);
     let credentials = if with_credentials && client.allows(Scope::IntegrationsReadCredentials) {
         Some(app.shown_credentials(&client.environment, &integration, &client.actor()).await?)

@@ -16,7 +16,8 @@ use super::time::iso;
 use syncline_auth::{Client, Scope, rights};
 use syncline_engine::NamedScope;
 use syncline_outbound_webhooks::{
-    Delivery, DeliveryDetail, DeliveryError, DeliveryFilter, DeliveryState, LoggedAttempt, url_without_secrets,
+    Delivery, DeliveryDetail, DeliveryError, DeliveryFilter, DeliveryState, LoggedAttempt,
+    url_without_secrets,
 };
 use syncline_types::ids::{ConnectionId, IntegrationKey};
 

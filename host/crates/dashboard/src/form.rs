@@ -142,11 +142,6 @@ impl Fields {
         self.0.iter().filter(|(key, _)| key == name).map(|(_, value)| value.clone()).collect()
     }
 
-    /// All fields whose names begin with `prefix`, without it.
-    pub(crate) fn with_prefix<'f>(&'f self, prefix: &'f str) -> impl Iterator<Item = (&'f str, &'f str)> {
-        self.0.iter().filter_map(move |(key, value)| Some((key.strip_prefix(prefix)?, value.as_str())))
-    }
-
     /// Whether a checkbox is checked.
     pub(crate) fn is_checked(&self, name: &str) -> bool {
         self.0.iter().any(|(key, _)| key == name)

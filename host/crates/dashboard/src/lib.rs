@@ -36,7 +36,8 @@ use tokio_util::sync::CancellationToken;
 use syncline_auth::{AccountLink, Accounts, ApiKeys, Environments};
 use syncline_engine::{
     Actions, AuditLog, ConnectSessions, ConnectionCache, Connections, DeadLetters, Deployments,
-    EnvironmentVariables, Functions, Health, InboundWebhookLog, Integrations, Records, Runs, Statistics, Syncs,
+    EnvironmentVariables, Functions, Health, InboundWebhookLog, Integrations, Records, Runs, Statistics,
+    Syncs,
 };
 use syncline_outbound_webhooks::DeliveryLog;
 use syncline_providers::Catalogue;

@@ -34,11 +34,11 @@ mod sweep;
 mod syncs;
 mod takeover;
 
-pub use self::actions::{ActionRun, Actions};
 pub use self::actions::idempotency_key::{IdempotencyKey, InvalidIdempotencyKey};
 pub use self::actions::keyed::KeyedResult;
 pub use self::actions::queued::ActionJob;
 pub use self::actions::request::ActionCall;
+pub use self::actions::{ActionRun, Actions};
 pub use self::audit_log::{AuditEntry, AuditFilter, AuditLog, AuditLogError, AuditPosition};
 pub use self::authorizations::{
     AUTHORIZATION_SECONDS, AuthorizationError, AuthorizationParts, Authorizations, Callback, Outcome,

@@ -23,7 +23,8 @@ use uuid::Uuid;
 
 use self::endpoints::Endpoints;
 pub use self::log::{
-    Delivery, DeliveryDetail, DeliveryError, DeliveryFilter, DeliveryLog, DeliveryState, LoggedAttempt, url_without_secrets,
+    Delivery, DeliveryDetail, DeliveryError, DeliveryFilter, DeliveryLog, DeliveryState, LoggedAttempt,
+    url_without_secrets,
 };
 pub use self::retry::{Delays, InvalidDelays};
 use syncline_auth::Environments;

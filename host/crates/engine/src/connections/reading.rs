@@ -104,7 +104,8 @@ impl Connections {
         integration: &IntegrationKey,
         id: &ConnectionId,
     ) -> Result<DescribedConnection, LookupError> {
-        let found = connections::find(&mut *self.store.connect().await?, environment, integration, id).await?;
+        let found =
+            connections::find(&mut *self.store.connect().await?, environment, integration, id).await?;
         match found {
             Some(connection) => Ok(self.describe(connection).await?),
             None => Err(self.cache.explain_missing(environment, integration, id).await),

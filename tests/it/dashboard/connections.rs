@@ -24,7 +24,7 @@ async fn import(host: &Host, id: &str, more: Value) {
         "connection_id": id, "provider_config_key": "pay",
         "credentials": { "type": "BASIC", "username": "planted-provider-key", "password": "" },
     });
-    body.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap_or_default());
+    body.as_object_mut().expect("it is an object").extend(more.as_object().cloned().unwrap_or_default());
     host.post("/connections", &body).await.expect(201);
 }
 

@@ -77,7 +77,7 @@ async fn audit_log(
                 p { a.button href=(GlobalSection::AuditLog.url()) { "Show all entries" } }
             }))
         } @else {
-            (table("Audit log", &["Time", "Author", "Action", "Target", "Environment", "Details", "Request"], &rows))
+            (table("Audit log", &["Time", "Author", "Action", "Target", "Environment", "Address", "Details"], &rows))
         }
         (pager(query.first_page(GlobalSection::AuditLog.url(), "behind").as_deref(), next.as_deref()))
     };
@@ -106,14 +106,13 @@ fn row(query: &Query, entry: &AuditEntry) -> Markup {
             td {
                 @match &entry.environment { Some(name) => (name), None => span.muted { "installation" } }
             }
+            td { @if let Some(from) = &entry.address { (from) } }
             td {
-                @if entry.details.as_object().is_some_and(|details| !details.is_empty()) {
-                    code { (cut(&entry.details.to_string(), 400)) }
+                details {
+                    summary { "Show" }
+                    @if let Some(id) = &entry.request_id { div { "Request " code { (id) } } }
+                    div { code { (cut(&entry.details.to_string(), 400)) } }
                 }
-            }
-            td {
-                @if let Some(from) = &entry.address { div { (from) } }
-                @if let Some(id) = &entry.request_id { code.muted { (id) } }
             }
         }
     }

@@ -4,7 +4,7 @@
 use sqlx::{Connection, PgConnection};
 use syncline_crypto::RecordKeys;
 use syncline_store::audit_log;
-use syncline_store::connections::{self, ConnectionFilter, ErrorFilter, ConnectionPosition, Page};
+use syncline_store::connections::{self, ConnectionFilter, ConnectionPosition, ErrorFilter, Page};
 use syncline_store::inbound_webhooks::log;
 use syncline_store::outbound_webhooks::log as outbound;
 use syncline_store::records::{self, ActionSet};

@@ -58,8 +58,8 @@ async fn connections_are_listed_in_pages_and_filtered() {
 
     for (id, kind, subject) in [("user-03", "auth", ""), ("user-04", "sync", "orders::base")] {
         db.execute(&format!(
-            "INSERT INTO connection_errors (connection_pk, type, subject, log_id, code, message) \
-             SELECT pk, '{kind}', '{subject}', gen_random_uuid(), 'invalid_credentials', '{SCRIPT_SQL}' \
+            "INSERT INTO connection_errors (environment_pk, connection_pk, type, subject, log_id, code, message) \
+             SELECT environment_pk, pk, '{kind}', '{subject}', gen_random_uuid(), 'invalid_credentials', '{SCRIPT_SQL}' \
              FROM connections WHERE connection_id = '{id}'"
         ))
         .await;

@@ -16,7 +16,7 @@ async fn the_first_account_is_created_with_the_link_that_the_host_prints() {
     visitor.post("/dashboard/link", &fields).await.expect(303);
     // The link works once, and a host with an account prints none.
     visitor.post("/dashboard/link", &fields).await.expect(410);
-    let ada = Person::sign_in(&host, "ada@example.com", PASSWORD).await.ok().expect("the password is right");
+    let ada = Person::sign_in(&host, "ada@example.com", PASSWORD).await.expect("the password is right");
     let page = ada.get("/dashboard/accounts").await.expect(200).text();
     assert!(page.contains("ada@example.com"), "{page}");
     drop(host);
@@ -90,8 +90,7 @@ async fn a_new_password_signs_out_other_browsers() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     let ada = Person::administrator(&host, &db).await;
-    let other =
-        Person::sign_in(&host, "ada@example.com", PASSWORD).await.ok().expect("the password is right");
+    let other = Person::sign_in(&host, "ada@example.com", PASSWORD).await.expect("the password is right");
     let change = async |current: &str, new: &str| {
         let fields = [("current_password", current), ("new_password", new)];
         ada.submit("/dashboard/profile", "/dashboard/profile/password", &fields).await
@@ -109,8 +108,7 @@ async fn a_person_can_sign_out_another_browser() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     let ada = Person::administrator(&host, &db).await;
-    let other =
-        Person::sign_in(&host, "ada@example.com", PASSWORD).await.ok().expect("the password is right");
+    let other = Person::sign_in(&host, "ada@example.com", PASSWORD).await.expect("the password is right");
     let page = ada.get("/dashboard/profile").await.expect(200).text();
     let session = between(&page, "/dashboard/profile/sessions/", "/end");
     let path = format!("/dashboard/profile/sessions/{session}/end");

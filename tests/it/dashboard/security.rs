@@ -28,11 +28,11 @@ async fn repeated_wrong_passwords_lock_the_address_for_a_growing_time() {
     for email in ["ada@example.com", "nobody@example.com"] {
         let mut messages = Vec::new();
         for _ in 0..5 {
-            let refused = Person::sign_in(&host, email, "wrong password").await.err().expect("it is wrong");
+            let refused = Person::sign_in(&host, email, "wrong password").await.expect_err("it is wrong");
             messages.push(refused.expect(401).text().contains("email address or the password is wrong"));
         }
         assert_eq!(messages, [true; 5], "{email}");
-        let locked = Person::sign_in(&host, email, PASSWORD).await.err().expect("the address is locked");
+        let locked = Person::sign_in(&host, email, PASSWORD).await.expect_err("the address is locked");
         assert!(locked.expect(429).text().contains("try again in"), "{email}");
     }
     // Only failures after the lock count again, and each one doubles the time.
@@ -40,7 +40,7 @@ async fn repeated_wrong_passwords_lock_the_address_for_a_growing_time() {
         "SELECT extract(epoch FROM locked_until - last_failure_at)::bigint FROM sign_in_failures LIMIT 1";
     assert_eq!(db.number(wait).await, 30);
     db.execute("UPDATE sign_in_failures SET locked_until = now()").await;
-    Person::sign_in(&host, "ada@example.com", "wrong password").await.err().expect("it is wrong").expect(401);
+    Person::sign_in(&host, "ada@example.com", "wrong password").await.expect_err("it is wrong").expect(401);
     let longest =
         "SELECT max(extract(epoch FROM locked_until - last_failure_at))::bigint FROM sign_in_failures";
     assert_eq!(db.number(longest).await, 60);

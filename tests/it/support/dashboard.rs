@@ -6,6 +6,7 @@ use super::{Answer, Host, TestDatabase, query};
 pub const PASSWORD: &str = "planted-password-of-the-tests";
 
 /// A person at the dashboard.
+#[derive(Debug)]
 pub struct Person {
     http: reqwest::Client,
     base_url: String,

@@ -48,8 +48,8 @@ impl FromRequestParts<Dashboard> for SyncAddress {
     type Rejection = PageError;
 
     async fn from_request_parts(parts: &mut Parts, app: &Dashboard) -> Result<Self, PageError> {
-        let unknown = || PageError::NotFound("the address of this page names no sync".to_owned());
         type Names = (String, String, String, String, String);
+        let unknown = || PageError::NotFound("the address of this page names no sync".to_owned());
         let Path((_, integration, connection, sync, variant)) =
             Path::<Names>::from_request_parts(parts, app).await.map_err(|_| unknown())?;
         Ok(Self {

@@ -74,7 +74,7 @@ fn variables_page(app: &Dashboard, visit: &Visit, variables: Vec<(String, Option
         @if variables.is_empty() {
             (empty("There is no variable yet", &html! {
                 p { "Set one below, or with the command line:" }
-                (snippet(&format!("syncline variables set --environment {} NAME VALUE", visit.environment.name)))
+                (snippet(&format!("printf 'eu' | syncline env vars set --environment {} REGION", visit.environment.name)))
             }))
         } @else {
             (table("Variables", &["Name", "Value", ""], &rows))

@@ -523,7 +523,7 @@ mod tests {
     #[test]
     fn an_email_address_is_checked_and_lowercased() {
         assert_eq!(" Ada@Example.com ".parse::<Email>().unwrap().as_str(), "ada@example.com");
-        for text in ["", "ada", "@example.com", "ada@", "a da@example.com", "a@b@c", "a@b\n", "<a@b>"] {
+        for text in ["", "ada", "@example.com", "ada@", "a da@example.com", "a@b@c", "a\n@b", "<a@b>"] {
             assert_eq!(text.parse::<Email>(), Err(InvalidEmail), "{text:?}");
         }
     }

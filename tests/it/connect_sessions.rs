@@ -339,6 +339,6 @@ async fn telemetry_over_4096_bytes_is_rejected() {
     for body in [padded(4_097).into(), in_parts(padded(4_097)), in_parts(padded(1 << 20))] {
         let refused = send(body).await;
         assert_eq!(refused.refusal(), (413, "payload_too_large".to_owned()));
-        assert!(refused.message().contains("4096 bytes"), "{}", refused.message());
+        assert!(refused.message().contains("4 KiB"), "{}", refused.message());
     }
 }

@@ -44,7 +44,7 @@ async fn wait_until_counted(db: &TestDatabase, at_least: i64) {
 #[tokio::test]
 async fn an_overview_shows_runs_failures_records_and_times() {
     let stage = Stage::hostile().await;
-    stage.connection.commit(save(&json!([{ "id": "1" }, { "id": "2" }]))).await;
+    stage.connection.commit(json!([save(&json!([{ "id": "1" }, { "id": "2" }]))])).await;
     stage.connection.action("fail", &json!({ "code": "plain", "message": "on purpose" })).await.expect(400);
     wait_until_counted(&stage.db, 2).await;
     for range in [StatisticsRange::Day, StatisticsRange::Week, StatisticsRange::Month] {
@@ -120,13 +120,14 @@ async fn the_runs_of_a_killed_host_are_counted_once() {
     let options = || HostOptions::new().database(&db).variable("SYNCLINE_LEASE_SECONDS", "1");
     let mut host = options().spawn().await;
     host.deploy(&Bundle::guest("hostile")).await;
-    let connection = host.connect("hostile", json!({ "steps": 40, "pause_ms": 25 })).await;
+    let connection = host.connect_as("customer-1", "hostile", json!({ "steps": 40, "pause_ms": 25 })).await;
     connection.wait_until_running("steps").await;
     host.kill();
     let second = options().spawn().await;
     connection.through(&second).wait_until_idle().await;
     let outcomes = "SELECT sum(lost)::text || ' lost, ' || sum(succeeded)::text || ' succeeded'
                     FROM run_statistics WHERE hours = 1 AND kind = 'sync'";
+    wait_until_counted(&db, 2).await;
     let expected = db
         .texts(
             "SELECT count(*) FILTER (WHERE state = 'lost')::text || ' lost, '
@@ -134,7 +135,6 @@ async fn the_runs_of_a_killed_host_are_counted_once() {
              FROM runs WHERE kind = 'sync' AND state <> 'running'",
         )
         .await;
-    wait_until_counted(&db, 2).await;
     assert_eq!(db.texts(outcomes).await, expected);
     assert!(!expected[0].starts_with("0 lost"), "{expected:?}");
     assert_settled(&db).await;

@@ -4,7 +4,6 @@ use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use crate::enums;
 use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::{ConnectionPk, FunctionName, IntegrationPk, Variant};
 
@@ -69,7 +68,8 @@ pub struct ConnectionError {
     pub log_id: Uuid,
     /// The sync that failed. `None` for authentication.
     pub sync: Option<(FunctionName, Variant)>,
-    pub code: ErrorCode,
+    /// The text of an error code. A newer host may have stored a code that this one does not know.
+    pub code: String,
     pub message: String,
     /// When the first of these errors occurred.
     pub since: DateTime<Utc>,
@@ -95,17 +95,17 @@ pub async fn list(
         let sync = row.subject.split_once("::").map(|(name, variant)| {
             (FunctionName::from_stored(name.to_owned()), Variant::from_stored(variant.to_owned()))
         });
-        Ok(ConnectionError {
+        ConnectionError {
             connection: ConnectionPk(row.connection_pk),
             kind: row.r#type,
             log_id: row.log_id,
             sync,
-            code: enums::parse("code", &row.code)?,
+            code: row.code,
             message: row.message,
             since: row.created_at,
-        })
+        }
     });
-    errors.collect()
+    Ok(errors.collect())
 }
 
 /// Deletes the errors of a sync that is no longer deployed. Must be called before its schedules are deleted.

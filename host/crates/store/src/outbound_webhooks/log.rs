@@ -133,18 +133,29 @@ async fn list_of_environment(
     sqlx::query_as!(
         DeliveryRow,
         r#"
-        SELECT d.pk, d.id, d.message_id, d.type AS kind, d.url, d.state, d.attempts, d.next_attempt_at, d.created_at,
-               d.finished_at, i.unique_key AS "unique_key?", c.connection_id AS "connection_id?"
-        FROM unnest($2::text[]) AS wanted (state)
-        CROSS JOIN LATERAL (
-            SELECT * FROM outbound_webhook_deliveries
-            WHERE environment_pk = $1 AND state = wanted.state AND ($3::bigint IS NULL OR pk < $3)
-              AND ($4::text IS NULL OR type = $4) AND ($5::timestamptz IS NULL OR created_at >= $5)
-            ORDER BY pk DESC LIMIT $6
+        SELECT d.pk AS "pk!", d.id AS "id!", d.message_id AS "message_id!", d.type AS "kind!", d.url AS "url!",
+               d.state AS "state!", d.attempts AS "attempts!", d.next_attempt_at, d.created_at AS "created_at!",
+               d.finished_at, c.unique_key AS "unique_key?", c.connection_id AS "connection_id?"
+        FROM (
+            SELECT found.*
+            FROM unnest($2::text[]) AS wanted (state)
+            CROSS JOIN LATERAL (
+                SELECT * FROM outbound_webhook_deliveries
+                WHERE environment_pk = $1 AND state >= wanted.state AND state <= wanted.state
+                  AND ($3::bigint IS NULL OR pk < $3)
+                  AND ($4::text IS NULL OR type = $4) AND ($5::timestamptz IS NULL OR created_at >= $5)
+                -- For the order of `pk` alone, Postgres would scan the deliveries of all states.
+                ORDER BY state, pk DESC LIMIT $6
+            ) AS found
+            ORDER BY found.pk DESC LIMIT $6
         ) AS d
-        LEFT JOIN connections c ON c.pk = d.connection_pk
-        LEFT JOIN integrations i ON i.pk = c.integration_pk
-        ORDER BY d.pk DESC LIMIT $6
+        LEFT JOIN LATERAL (
+            -- OFFSET keeps the planner from joining with all connections.
+            SELECT i.unique_key, c.connection_id
+            FROM connections c JOIN integrations i ON i.pk = c.integration_pk
+            WHERE c.pk = d.connection_pk OFFSET 0
+        ) AS c ON true
+        ORDER BY d.pk DESC
         "#,
         environment.0,
         &filter.state_names(),

@@ -19,6 +19,7 @@ use crate::session::Visit;
 use crate::time::ago;
 use syncline_auth::{Scope, remove_refresh_tokens};
 use syncline_engine::{Connection, ConnectionError, DescribedConnection};
+use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::{ConnectionId, IntegrationKey};
 
 pub(super) fn routes() -> Router<Dashboard> {
@@ -92,8 +93,8 @@ fn error_table(visit: &Visit, errors: &[ConnectionError]) -> Markup {
                 }
                 td {
                     div { (error.message) }
-                    div.muted { (error.code.remedy()) }
-                    div.muted { "Code: " code { (error.code.as_str()) } }
+                    @if let Ok(code) = error.code.parse::<ErrorCode>() { div.muted { (code.remedy()) } }
+                    div.muted { "Code: " code { (error.code) } }
                 }
                 td { (ago(error.since)) }
                 td.right {

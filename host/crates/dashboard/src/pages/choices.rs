@@ -7,7 +7,7 @@ use crate::components::select;
 use crate::error::PageError;
 use crate::form::Fields;
 use crate::query::address;
-use crate::session::{Visit, segment};
+use crate::session::Visit;
 use syncline_engine::{ConnectionFilter, ConnectionPage, NamedScope};
 use syncline_types::ids::{ConnectionId, IntegrationKey};
 
@@ -75,15 +75,6 @@ pub(crate) fn records_address(
 ) -> String {
     let fields = [("integration", integration.as_str()), ("connection", connection.as_str())];
     address(&visit.url("records/connection"), fields)
-}
-
-/// The address of the page about a connection.
-pub(crate) fn connection_address(
-    visit: &Visit,
-    integration: &IntegrationKey,
-    connection: &ConnectionId,
-) -> String {
-    visit.url(&format!("connections/{}/{}", segment(integration.as_str()), segment(connection.as_str())))
 }
 
 /// The address of the page about a run.

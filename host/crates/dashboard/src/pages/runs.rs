@@ -17,8 +17,8 @@ use maud::{Markup, html};
 use uuid::Uuid;
 
 pub(crate) use self::approval::{held_deletions, is_held};
+use super::connections::connection_url;
 use super::environment_route;
-use super::syncs::connection_url;
 use crate::Dashboard;
 use crate::components::{
     Tone, badge, cut_to_page, empty, filter_field, filters, heading, integration_filter, pager, select,

@@ -18,6 +18,7 @@ use crate::components::{
 };
 use crate::error::PageError;
 use crate::layout::{Section, page};
+use crate::pages::connections::connection_url;
 use crate::query::Query;
 use crate::session::{Visit, segment};
 use crate::time::{ago, number};
@@ -86,16 +87,6 @@ impl SyncAddress {
             format!("{} · {}", self.sync, self.variant)
         }
     }
-}
-
-/// The address of a connection's page.
-pub(crate) fn connection_url(
-    visit: &Visit,
-    integration: &IntegrationKey,
-    connection: &ConnectionId,
-) -> String {
-    let (integration, connection) = (segment(integration.as_str()), segment(connection.as_str()));
-    visit.url(&format!("connections/{integration}/{connection}"))
 }
 
 async fn syncs(State(app): State<Dashboard>, visit: Visit, query: Query) -> Result<Response, PageError> {

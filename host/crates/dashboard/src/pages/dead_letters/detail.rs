@@ -5,7 +5,8 @@ use axum::response::Response;
 use maud::html;
 use uuid::Uuid;
 
-use super::super::choices::{connection_address, run_address};
+use super::super::choices::run_address;
+use super::super::connections::connection_url;
 use super::{buttons, problems};
 use crate::Dashboard;
 use crate::components::{facts, heading, table};
@@ -37,7 +38,7 @@ pub(super) async fn dead_letter(
         (heading(title, &buttons(&visit, letter.id)))
         (facts(&[
             ("Model", html! { (letter.model) ", variant " (letter.variant) }),
-            ("Connection", html! { a href=(connection_address(&visit, &integration, &connection)) { (connection) } }),
+            ("Connection", html! { a href=(connection_url(&visit, &integration, &connection)) { (connection) } }),
             ("Integration", html! { (integration) }),
             ("Saved by", html! { (letter.function) ", " a href=(run_address(&visit, &letter.run_id)) { "last run" } }),
             ("First seen", ago(letter.first_seen_at)),

@@ -8,7 +8,7 @@ use maud::{Markup, html};
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::super::choices::connection_address;
+use super::super::connections::connection_url;
 use super::state_badge;
 use crate::Dashboard;
 use crate::components::{Look, Tone, action_button, badge, facts, heading, table};
@@ -124,7 +124,7 @@ fn job_row(visit: &Visit, detail: &InboundWebhookDetail, job: &WebhookJob) -> Ma
     html! {
         tr {
             td { (job.function) }
-            td { a href=(connection_address(visit, integration, &job.connection_id)) { (job.connection_id) } }
+            td { a href=(connection_url(visit, integration, &job.connection_id)) { (job.connection_id) } }
             td { (job_badge(job.state)) }
             td.number { (number(job.failures.into())) }
             td { a href=(address(&visit.url(Section::Runs.path()), runs)) { "Runs" } }

@@ -7,7 +7,7 @@ use axum::response::Response;
 use maud::{Markup, html};
 use uuid::Uuid;
 
-use super::super::choices::connection_address;
+use super::super::connections::connection_url;
 use super::{shown_url, state_badge};
 use crate::Dashboard;
 use crate::components::{Look, Tone, action_button, badge, facts, heading, table};
@@ -77,7 +77,7 @@ fn state(visit: &Visit, detail: &DeliveryDetail) -> Markup {
             ("Connection", html! {
                 @match &delivery.connection {
                     Some((integration, id)) => {
-                        a href=(connection_address(visit, integration, id)) { (id) } " of " (integration)
+                        a href=(connection_url(visit, integration, id)) { (id) } " of " (integration)
                     },
                     None => span.muted { "none, or it was deleted" },
                 }

@@ -9,7 +9,7 @@ use axum::response::Response;
 use axum::routing::get;
 use maud::{Markup, html};
 
-use super::{SyncAddress, connection_url, finished_at, state_badge};
+use super::{SyncAddress, finished_at, state_badge};
 use crate::Dashboard;
 use crate::components::{
     Look, TextField, action_button, breadcrumb, cut, facts, form, heading, submit, table,
@@ -17,6 +17,7 @@ use crate::components::{
 use crate::error::PageError;
 use crate::layout::{Section, page};
 use crate::live;
+use crate::pages::connections::connection_url;
 use crate::pages::environment_route;
 use crate::pages::runs::{
     changes_text, held_deletions, is_held, run_url, runs_table, state_text, state_tone,

@@ -10,14 +10,14 @@ use maud::{Markup, html};
 
 use super::detail::parse_names;
 use crate::Dashboard;
-use crate::components::{Tone, badge, table};
+use crate::components::table;
 use crate::error::PageError;
 use crate::live;
-use crate::pages::environment_route;
+use crate::pages::{environment_route, runs, syncs};
 use crate::session::Visit;
 use crate::time::{ago, milliseconds, number};
 use syncline_auth::Scope;
-use syncline_engine::{LoggedRun, NamedScope, RunFilter, SyncSelection, SyncState, SyncStatus};
+use syncline_engine::{LoggedRun, NamedScope, RunFilter, SyncSelection, SyncStatus};
 use syncline_types::functions::RunState;
 use syncline_types::ids::{ConnectionId, IntegrationKey};
 
@@ -101,7 +101,7 @@ fn sync_table(visit: &Visit, of_connection: &str, syncs: &[SyncStatus]) -> Marku
                     code { (sync.sync) }
                     @if !sync.variant.is_base() { " " code { (sync.variant) } }
                 }
-                td { (sync_badge(sync.state)) }
+                td { (syncs::state_badge(sync)) }
                 td { (sync.frequency.as_deref().unwrap_or("not deployed")) }
                 td {
                     @match sync.latest.as_ref().and_then(|run| run.finished_at) {
@@ -129,24 +129,13 @@ fn sync_table(visit: &Visit, of_connection: &str, syncs: &[SyncStatus]) -> Marku
     }
 }
 
-fn sync_badge(state: SyncState) -> Markup {
-    let (tone, text) = match state {
-        SyncState::Running => (Tone::Busy, "running"),
-        SyncState::Paused => (Tone::Neutral, "paused"),
-        SyncState::Stopped => (Tone::Warning, "not deployed"),
-        SyncState::Success => (Tone::Good, "success"),
-        SyncState::Error => (Tone::Bad, "error"),
-    };
-    badge(tone, text)
-}
-
 fn run_table(visit: &Visit, of_connection: &str, runs: &[LoggedRun]) -> Markup {
     let rows = html! {
         @for run in runs {
             tr {
                 td { a href=(visit.url(&format!("runs/{}", run.id))) { (run.function) } }
                 td { (run.kind) }
-                td { (run_badge(run.state)) }
+                td { (runs::state_badge(run)) }
                 td { (ago(run.started_at)) }
                 td.number {
                     @match run.finished_at {
@@ -166,14 +155,4 @@ fn run_table(visit: &Visit, of_connection: &str, runs: &[LoggedRun]) -> Markup {
             p { a href={ (visit.url("runs")) "?" (of_connection) } { "All runs of this connection" } }
         }
     }
-}
-
-fn run_badge(state: RunState) -> Markup {
-    let tone = match state {
-        RunState::Running => Tone::Busy,
-        RunState::Success => Tone::Good,
-        RunState::Error => Tone::Bad,
-        RunState::Cancelled | RunState::Lost => Tone::Warning,
-    };
-    badge(tone, state.as_str())
 }

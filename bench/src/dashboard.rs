@@ -17,8 +17,8 @@ use crate::stage::Stage;
 
 const REQUESTS: usize = 200;
 const WARM_UP: usize = 10;
-/// The slowest page may take this long, in 95 of 100 requests.
-const MOST_MS: f64 = 100.0;
+/// Half of the requests for the slowest page may take this long.
+const MOST_MS: f64 = 50.0;
 
 /// The results of the requests for one page, a value per round.
 #[derive(Default)]
@@ -38,7 +38,7 @@ pub async fn measure(bench: &Bench) -> Result<Report> {
     stage.host = Host::start_with(bench, &stage.database, &retention).await?;
     stage.database.settle().await?;
 
-    let headers = sign_in(&stage.host).await?;
+    let headers = sign_in(&stage.database).await?;
     let mut session = Session::open(&stage.host.url).await?;
     let mut health = Measured::default();
     let mut pages: Vec<Measured> = PAGES.iter().map(|_| Measured::default()).collect();
@@ -68,9 +68,9 @@ pub async fn measure(bench: &Bench) -> Result<Report> {
         );
     }
     let slowest: Vec<f64> = (0..bench.scale.rounds)
-        .map(|round| pages.iter().map(|page| page.p95_ms[round]).fold(0.0, f64::max))
+        .map(|round| pages.iter().map(|page| page.p50_ms[round]).fold(0.0, f64::max))
         .collect();
-    report.check("p95 of the slowest page, in ms", &slowest, Target::AtMost(MOST_MS));
+    report.check("p50 of the slowest page, in ms", &slowest, Target::AtMost(MOST_MS));
     stage.strike(bench).await?;
     Ok(report)
 }

@@ -1,6 +1,6 @@
 //! Rules for every table of the database.
 
-use crate::support::TestDatabase;
+use crate::support::{TestDatabase, repository};
 
 /// Without such an index, deleting a row reads all rows of each table that references it.
 #[tokio::test]
@@ -27,4 +27,11 @@ async fn every_foreign_key_has_an_index_that_starts_with_its_columns() {
     assert_eq!(db.texts(without).await, Vec::<String>::new());
     let keys = "SELECT count(*) FROM pg_constraint WHERE contype = 'f'";
     assert!(db.number(keys).await > 30, "the query examines foreign keys");
+}
+
+#[tokio::test]
+async fn the_statement_of_the_webhook_benchmark_fits_the_tables() {
+    let db = TestDatabase::create().await;
+    let statement = std::fs::read_to_string(repository("bench/intake.sql")).expect("the benchmark has it");
+    db.execute(&format!("EXPLAIN {}", statement.replace(":size", "1024"))).await;
 }

@@ -1,4 +1,4 @@
-// What HTML lacks: copy buttons, questions before a change, forms that keep what was typed when the host rejects them,
+// What HTML lacks: copy buttons, questions before a change, forms that keep the typed text when the host rejects them,
 // and parts of pages that follow changes. Every page works without this script.
 
 "use strict";
@@ -91,7 +91,7 @@ function report(error, message) {
     error.scrollIntoView({ block: "nearest" });
 }
 
-// Streams of the parts that follow changes. They are closed while nobody sees the page, because a browser has few
+// Streams of the parts that follow changes. They are closed while the page is hidden, because a browser has few
 // network connections for all its tabs.
 let streams = [];
 

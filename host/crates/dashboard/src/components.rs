@@ -108,7 +108,7 @@ pub(crate) fn facts(pairs: &[(&str, Markup)]) -> Markup {
     html! { dl.facts { @for (name, value) in pairs { div { dt { (name) } dd { (value) } } } } }
 }
 
-/// A form with the token of the session. The script shows errors in it and keeps what was typed.
+/// A form with the token of the session. The script shows errors in it and keeps the typed text.
 pub(crate) fn form(visitor: &Visitor, action: &str, content: &Markup) -> Markup {
     html! {
         form.stacked method="post" action=(action) {

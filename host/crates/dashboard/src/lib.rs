@@ -1,7 +1,7 @@
 //! The dashboard: pages for operators and their colleagues, served by the host at `/dashboard`.
 //!
 //! Pages are HTML that the host renders with `maud`. A page calls the same services as the API and checks the same
-//! scopes. One small script adds what HTML lacks: forms that keep what was typed when the host rejects it, copy
+//! scopes. One small script adds what HTML lacks: forms that keep the typed text when the host rejects it, copy
 //! buttons, and parts of pages that follow changes through server-sent events. Everything else works without it.
 
 mod accounts;

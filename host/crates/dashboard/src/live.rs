@@ -1,7 +1,7 @@
 //! Parts of pages that follow changes, through server-sent events.
 //!
 //! The page contains the part as it was rendered, with the address of its stream. The stream renders the part again
-//! every two seconds and sends it when it differs. A browser closes the stream while nobody sees the page.
+//! every two seconds and sends it when it differs. A browser closes the stream while the page is hidden.
 
 use std::convert::Infallible;
 use std::time::Duration;

@@ -42,6 +42,8 @@ macro_rules! text_enum {
     };
 }
 
+pub(crate) use text_enum;
+
 text_enum!(
     /// The kind of a function. Its text is the first argument of a component's `invoke`.
     FunctionKind {

@@ -78,7 +78,7 @@ async fn add_runs(conn: &mut PgConnection, runs: u64) -> Result<()> {
                         'function-' || CASE WHEN g % 10 < 8 THEN 0 ELSE g % 5 END, 'base',
                         CASE WHEN g % 10 < 8 THEN 'schedule' ELSE 'api' END, 1, numbered.id,
                         CASE WHEN g % 1000 = 0 THEN 'error' ELSE 'success' END,
-                        CASE WHEN g % 1000 = 0 THEN 'script_failed' END,
+                        CASE WHEN g % 1000 = 0 THEN 'script_http_error' END,
                         CASE WHEN g % 1000 = 0 THEN 'the provider answered with status 500' END,
                         '{{\"Contact\": {{\"added\": 1, \"updated\": 2, \"deleted\": 0}}}}', 1500, 4000000, 3, 200, 9000, 3,
                         times.started_at, times.started_at + interval '1 second'

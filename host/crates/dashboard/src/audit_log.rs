@@ -14,7 +14,9 @@ use maud::{Markup, html};
 use serde_json::json;
 
 use super::Dashboard;
-use super::components::{Tone, badge, empty, filter_field, filters, heading, pager, select, table};
+use super::components::{
+    Tone, badge, cut_to_page, empty, filter_field, filters, heading, pager, select, table,
+};
 use super::error::PageError;
 use super::layout::{GlobalSection, global_page};
 use super::query::{Query, address};
@@ -25,7 +27,7 @@ use syncline_auth::Scope;
 use syncline_engine::{AuditEntry, AuditFilter, AuditLogError, AuditPosition};
 use syncline_types::audit_log::AuditAction;
 
-const ENTRIES_PER_PAGE: i64 = 50;
+const ENTRIES_PER_PAGE: usize = 50;
 const EXPORT_PATH: &str = "/dashboard/audit-log/export";
 
 pub(crate) fn routes() -> Router<Dashboard> {
@@ -40,10 +42,8 @@ async fn audit_log(
     visitor.require(Scope::AuditLogRead)?;
     let behind = query.optional("behind").map(read_position).transpose()?;
     let filter = AuditFilter { behind, ..filter(&query)? };
-    let mut found = app.audit_log.list(&filter, ENTRIES_PER_PAGE + 1).await?;
-    let has_more = found.len() as i64 > ENTRIES_PER_PAGE;
-    found.truncate(ENTRIES_PER_PAGE.unsigned_abs() as usize);
-    let next = found.last().filter(|_| has_more);
+    let mut found = app.audit_log.list(&filter, ENTRIES_PER_PAGE as i64 + 1).await?;
+    let next = cut_to_page(&mut found, ENTRIES_PER_PAGE);
     let next = next.map(|last| {
         query.address(GlobalSection::AuditLog.url(), "behind", Some(&write_position(last.position)))
     });

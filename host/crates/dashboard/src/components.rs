@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::form::token_field;
 use super::session::Visitor;
+use syncline_engine::Integration;
 use syncline_types::ids::ProviderSlug;
 
 /// How a state is coloured. It is always written in words too.
@@ -291,7 +292,7 @@ pub(crate) fn cut(text: &str, most: usize) -> Markup {
 }
 
 /// A list of integrations for a filter, which also allows all of them.
-pub(crate) fn integration_filter(integrations: &[syncline_engine::Integration], chosen: &str) -> Markup {
+pub(crate) fn integration_filter(integrations: &[Integration], chosen: &str) -> Markup {
     let keys = integrations.iter().map(|integration| integration.unique_key.as_str());
     let options: Vec<_> = [("", "All")].into_iter().chain(keys.map(|key| (key, key))).collect();
     select("integration", "Integration", &options, chosen)

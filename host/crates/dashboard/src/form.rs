@@ -1,12 +1,10 @@
 //! Submitted forms, and the responses to them.
 
-use std::convert::Infallible;
 use std::str::FromStr;
 use std::time::Duration;
 
 use axum::body::to_bytes;
-use axum::extract::{FromRequest, FromRequestParts, Request};
-use axum::http::request::Parts;
+use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use maud::{Markup, html};
@@ -61,39 +59,6 @@ impl FromRequest<Dashboard> for Fields {
 
     async fn from_request(request: Request, _: &Dashboard) -> Result<Self, PageError> {
         Self::read(request).await
-    }
-}
-
-/// The parameters of a page's address.
-pub(crate) struct Query(Fields);
-
-impl FromRequestParts<Dashboard> for Query {
-    type Rejection = Infallible;
-
-    async fn from_request_parts(parts: &mut Parts, _: &Dashboard) -> Result<Self, Infallible> {
-        let pairs = url::form_urlencoded::parse(parts.uri.query().unwrap_or_default().as_bytes());
-        // No text in the database contains NUL, and Postgres rejects a search for it.
-        let pairs = pairs.map(|(name, value)| (name.into_owned(), value.replace('\0', "")));
-        Ok(Self(Fields(pairs.collect())))
-    }
-}
-
-impl std::ops::Deref for Query {
-    type Target = Fields;
-
-    fn deref(&self) -> &Fields {
-        &self.0
-    }
-}
-
-impl Query {
-    /// The address of `page` with these parameters, except for a new value of `name`.
-    pub(crate) fn link(&self, page: &str, name: &str, value: Option<&str>) -> String {
-        let mut query = url::form_urlencoded::Serializer::new(String::new());
-        let kept = self.0.0.iter().filter(|(key, value)| key != name && !value.is_empty());
-        query.extend_pairs(kept);
-        query.extend_pairs(value.map(|value| (name, value)));
-        format!("{page}?{}", query.finish())
     }
 }
 

@@ -11,10 +11,9 @@ use axum::response::Response;
 use axum::routing::{get, post};
 use maud::html;
 
-use super::choices::IntegrationChoice;
 use super::environment_route;
 use crate::Dashboard;
-use crate::components::{empty, filters, heading, snippet, table};
+use crate::components::{empty, filters, heading, integration_filter, snippet, table};
 use crate::error::PageError;
 use crate::layout::{Section, page};
 use crate::query::Query;
@@ -35,7 +34,7 @@ pub(crate) fn routes() -> Router<Dashboard> {
 async fn actions(State(app): State<Dashboard>, visit: Visit, query: Query) -> Result<Response, PageError> {
     visit.require(Section::Actions.scope())?;
     let chosen: Option<IntegrationKey> = query.parse_optional("integration", "Integration")?;
-    let choice = IntegrationChoice::load(&app, &visit).await?;
+    let choice = app.integrations.list(visit.environment.pk).await?;
     let integrations = app.integrations.list(visit.environment.pk).await?;
     let wanted = integrations
         .iter()
@@ -58,7 +57,7 @@ async fn actions(State(app): State<Dashboard>, visit: Visit, query: Query) -> Re
     let content = html! {
         (heading("Actions", &html! {}))
         p { "An action is a function that runs on demand for one connection. Choose one to run it." }
-        (filters(&choice.field(query.text("integration"))))
+        (filters(&integration_filter(&choice, query.text("integration"))))
         @if actions.is_empty() {
             (empty("No action is deployed", &html! {
                 p { "Add an action to " code { "syncline.toml" } ", and deploy the bundle:" }

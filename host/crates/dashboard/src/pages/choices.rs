@@ -3,7 +3,6 @@
 use maud::{Markup, html};
 
 use crate::Dashboard;
-use crate::components::select;
 use crate::error::PageError;
 use crate::form::Fields;
 use crate::query::address;
@@ -13,22 +12,6 @@ use syncline_types::ids::{ConnectionId, IntegrationKey};
 
 /// Connections that a field suggests.
 const SUGGESTIONS: i64 = 50;
-
-/// The integrations of the environment, to choose one or all of them.
-pub(crate) struct IntegrationChoice(Vec<IntegrationKey>);
-
-impl IntegrationChoice {
-    pub(crate) async fn load(app: &Dashboard, visit: &Visit) -> Result<Self, PageError> {
-        let integrations = app.integrations.list(visit.environment.pk).await?;
-        Ok(Self(integrations.into_iter().map(|integration| integration.unique_key).collect()))
-    }
-
-    pub(crate) fn field(&self, chosen: &str) -> Markup {
-        let keys = self.0.iter().map(|key| (key.as_str(), key.as_str()));
-        let options: Vec<_> = [("", "all integrations")].into_iter().chain(keys).collect();
-        select("integration", "Integration", &options, chosen)
-    }
-}
 
 /// The integration and the connection that the filters of a list name.
 pub(crate) fn scope(query: &Fields) -> Result<NamedScope, PageError> {

@@ -16,10 +16,12 @@ use serde_json::{Map, Value};
 use super::environment_route;
 use super::integrations::{integration_url, no_integrations};
 use crate::Dashboard;
-use crate::components::{Tone, badge, empty, filters, heading, logo, pager, select, snippet, table};
+use crate::components::{
+    Tone, badge, cut_to_page, empty, filters, heading, logo, pager, select, snippet, table,
+};
 use crate::error::PageError;
-use crate::form::Query;
 use crate::layout::{Section, page};
+use crate::query::Query;
 use crate::session::{Visit, segment};
 use crate::time::ago;
 use syncline_engine::{
@@ -72,12 +74,10 @@ async fn connections(
     let filter = read_filter(&query)?;
     let limit = ConnectionPage { limit: PAGE_SIZE as i64 + 1, offset: 0 };
     let mut found = app.connections.list(environment, &filter, limit).await?;
-    let has_more = found.len() > PAGE_SIZE;
-    found.truncate(PAGE_SIZE);
     let address = visit.url("connections");
-    let first = filter.behind.map(|_| query.link(&address, "behind", None));
-    let next = found.last().filter(|_| has_more);
-    let next = next.map(|last| query.link(&address, "behind", Some(&position_text(&last.connection))));
+    let first = filter.behind.map(|_| query.address(&address, "behind", None));
+    let next = cut_to_page(&mut found, PAGE_SIZE);
+    let next = next.map(|last| query.address(&address, "behind", Some(&position_text(&last.connection))));
     let is_filtered =
         ["search", "integration", "errors", "tag", "behind"].iter().any(|name| !query.text(name).is_empty());
     let integrations = app.integrations.list(environment).await?;
@@ -148,11 +148,12 @@ fn parse_tag(text: &str) -> Result<Value, PageError> {
 }
 
 /// The position behind a connection: its creation time in microseconds and its row number.
-fn position_text(connection: &Connection) -> String {
+/// The position of a connection in lists, for the address of the next page.
+pub(super) fn position_text(connection: &Connection) -> String {
     format!("{}.{}", connection.created_at.timestamp_micros(), connection.pk)
 }
 
-fn parse_position(text: &str) -> Result<ConnectionPosition, PageError> {
+pub(super) fn parse_position(text: &str) -> Result<ConnectionPosition, PageError> {
     let position = || {
         let (created_at, pk) = text.split_once('.')?;
         let created_at = DateTime::from_timestamp_micros(created_at.parse().ok()?)?;

@@ -10,10 +10,12 @@ use maud::{Markup, html};
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::choices::{IntegrationChoice, scope};
+use super::choices::scope;
 use super::environment_route;
 use crate::Dashboard;
-use crate::components::{Look, action_button, empty, filter_field, filters, heading, pager, snippet, table};
+use crate::components::{
+    Look, action_button, empty, filter_field, filters, heading, integration_filter, pager, snippet, table,
+};
 use crate::error::PageError;
 use crate::form::{Form, done};
 use crate::layout::{Section, page};
@@ -45,7 +47,7 @@ async fn dead_letters(
         model: query.parse_optional("model", "Model")?,
         after: query.parse_optional("after", "Page")?.unwrap_or_default(),
     };
-    let integrations = IntegrationChoice::load(&app, &visit).await?;
+    let integrations = app.integrations.list(visit.environment.pk).await?;
     let found = app.dead_letters.list(visit.environment.pk, filter, LETTERS_PER_PAGE).await?;
     let next = found.last.map(|last| query.address(&list, "after", Some(&last.to_string())));
     let rows = html! { @for listed in &found.letters { (row(&visit, listed)) } };
@@ -56,7 +58,7 @@ async fn dead_letters(
              of the record removes its dead letter."
         }
         (filters(&html! {
-            (integrations.field(query.text("integration")))
+            (integration_filter(&integrations, query.text("integration")))
             (filter_field("connection", "Connection", "text", query.text("connection")))
             (filter_field("model", "Model", "text", query.text("model")))
         }))

@@ -9,11 +9,11 @@ use axum::routing::{get, post};
 use maud::{Markup, html};
 use uuid::Uuid;
 
-use super::choices::IntegrationChoice;
 use super::environment_route;
 use crate::Dashboard;
 use crate::components::{
-    Look, Tone, badge, empty, filter_field, filters, form, heading, pager, select, submit, table,
+    Look, Tone, badge, cut_to_page, empty, filter_field, filters, form, heading, integration_filter, pager,
+    select, submit, table,
 };
 use crate::error::PageError;
 use crate::form::{Form, done};
@@ -22,9 +22,9 @@ use crate::query::{AGES, Query};
 use crate::session::Visit;
 use crate::time::{ago, number};
 use syncline_auth::Scope;
-use syncline_engine::{InboundWebhook, InboundWebhookFilter, InboundWebhookState};
+use syncline_engine::{InboundWebhook, InboundWebhookFilter, InboundWebhookState, Integration};
 
-const WEBHOOKS_PER_PAGE: i64 = 50;
+const WEBHOOKS_PER_PAGE: usize = 50;
 
 /// What can be replayed at once: the value of the field, and what the page calls it.
 const REPLAYS: [(&str, &str); 4] = [
@@ -56,11 +56,10 @@ async fn webhooks(State(app): State<Dashboard>, visit: Visit, query: Query) -> R
         before: query.parse_optional("before", "Page")?,
         integration: query.parse_optional("integration", "Integration")?,
     };
-    let integrations = IntegrationChoice::load(&app, &visit).await?;
-    let mut found = app.inbound_webhook_log.list(visit.environment.pk, filter, WEBHOOKS_PER_PAGE + 1).await?;
-    let has_more = found.len() as i64 > WEBHOOKS_PER_PAGE;
-    found.truncate(WEBHOOKS_PER_PAGE.unsigned_abs() as usize);
-    let next = found.last().filter(|_| has_more);
+    let integrations = app.integrations.list(visit.environment.pk).await?;
+    let mut found =
+        app.inbound_webhook_log.list(visit.environment.pk, filter, WEBHOOKS_PER_PAGE as i64 + 1).await?;
+    let next = cut_to_page(&mut found, WEBHOOKS_PER_PAGE);
     let next = next.map(|last| query.address(&list, "before", Some(&last.id.to_string())));
     let states: Vec<_> = [("", "all states")]
         .into_iter()
@@ -72,7 +71,7 @@ async fn webhooks(State(app): State<Dashboard>, visit: Visit, query: Query) -> R
         p { "The webhooks that providers have sent, newest first." }
         (filters(&html! {
             (select("state", "State", &states, query.text("state")))
-            (integrations.field(query.text("integration")))
+            (integration_filter(&integrations, query.text("integration")))
             (filter_field("type", "Type", "text", query.text("type")))
             (select("since", "Received in", &AGES, query.text("since")))
         }))
@@ -131,7 +130,7 @@ fn functions(webhook: &InboundWebhook) -> Markup {
     }
 }
 
-fn replay_form(visit: &Visit, integrations: &IntegrationChoice) -> Markup {
+fn replay_form(visit: &Visit, integrations: &[Integration]) -> Markup {
     html! {
         section.card {
             h2 { "Replay several webhooks" }
@@ -139,7 +138,7 @@ fn replay_form(visit: &Visit, integrations: &IntegrationChoice) -> Markup {
             (form(visit, &visit.url("inbound-webhooks/replay"), &html! {
                 (select("state", "Webhooks that", &REPLAYS, "failed"))
                 (select("since", "Received in", &AGES[1..], "24h"))
-                (integrations.field(""))
+                (integration_filter(integrations, ""))
                 (submit("Replay the webhooks", Look::Secondary))
             }))
         }

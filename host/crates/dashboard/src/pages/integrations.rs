@@ -13,10 +13,10 @@ use maud::{Markup, html};
 
 use super::environment_route;
 use crate::Dashboard;
-use crate::components::{Tone, badge, empty, heading, logo, pager, snippet, table};
+use crate::components::{Tone, badge, cut_to_page, empty, heading, logo, pager, snippet, table};
 use crate::error::PageError;
-use crate::form::Query;
 use crate::layout::{Section, page};
+use crate::query::Query;
 use crate::session::{Visit, segment};
 use crate::time::{ago, number};
 use syncline_auth::Scope;
@@ -58,8 +58,7 @@ async fn integrations(
     if let Some(index) = found.iter().position(|integration| integration.unique_key.as_str() == after) {
         found.drain(..=index);
     }
-    let next = (found.len() > PAGE_SIZE).then(|| found[PAGE_SIZE - 1].unique_key.to_string());
-    found.truncate(PAGE_SIZE);
+    let next = cut_to_page(&mut found, PAGE_SIZE).map(|last| last.unique_key.to_string());
     let pks: Vec<_> = found.iter().map(|integration| integration.pk).collect();
     let counts = app.connections.count_by_integration(&pks).await?;
     let rows = html! {
@@ -68,8 +67,8 @@ async fn integrations(
         }
     };
     let address = visit.url("integrations");
-    let first = (!after.is_empty()).then(|| query.link(&address, "after", None));
-    let next = next.map(|key| query.link(&address, "after", Some(&key)));
+    let first = (!after.is_empty()).then(|| query.address(&address, "after", None));
+    let next = next.map(|key| query.address(&address, "after", Some(&key)));
     let content = html! {
         (heading("Integrations", &html! {
             @if visit.allows(Scope::IntegrationsCreate) {

@@ -9,11 +9,12 @@ use axum::routing::{get, post};
 use maud::{Markup, html};
 use uuid::Uuid;
 
-use super::choices::{IntegrationChoice, scope};
+use super::choices::scope;
 use super::environment_route;
 use crate::Dashboard;
 use crate::components::{
-    Look, Tone, badge, empty, filter_field, filters, form, heading, pager, select, snippet, submit, table,
+    Look, Tone, badge, cut_to_page, empty, filter_field, filters, form, heading, integration_filter, pager,
+    select, snippet, submit, table,
 };
 use crate::error::PageError;
 use crate::form::{Fields, Form, done};
@@ -26,7 +27,7 @@ use syncline_engine::NamedScope;
 use syncline_outbound_webhooks::{Delivery, DeliveryFilter, DeliveryState, url_without_secrets};
 use syncline_types::ids::{ConnectionId, IntegrationKey};
 
-const DELIVERIES_PER_PAGE: i64 = 50;
+const DELIVERIES_PER_PAGE: usize = 50;
 
 const KINDS: [(&str, &str); 5] = [
     ("", "all types"),
@@ -59,11 +60,9 @@ async fn deliveries(State(app): State<Dashboard>, visit: Visit, query: Query) ->
         since: query.since("since", "Created in")?,
         before: query.parse_optional("before", "Page")?,
     };
-    let integrations = IntegrationChoice::load(&app, &visit).await?;
-    let mut found = app.deliveries.list(visit.environment.pk, filter, DELIVERIES_PER_PAGE + 1).await?;
-    let has_more = found.len() as i64 > DELIVERIES_PER_PAGE;
-    found.truncate(DELIVERIES_PER_PAGE.unsigned_abs() as usize);
-    let next = found.last().filter(|_| has_more);
+    let integrations = app.integrations.list(visit.environment.pk).await?;
+    let mut found = app.deliveries.list(visit.environment.pk, filter, DELIVERIES_PER_PAGE as i64 + 1).await?;
+    let next = cut_to_page(&mut found, DELIVERIES_PER_PAGE);
     let next = next.map(|last| query.address(&list, "before", Some(&last.pk.to_string())));
     let states: Vec<_> = [("", "all states")]
         .into_iter()
@@ -77,7 +76,7 @@ async fn deliveries(State(app): State<Dashboard>, visit: Visit, query: Query) ->
             (select("state", "State", &states, query.text("state")))
             (select("type", "Type", &KINDS, query.text("type")))
             (select("since", "Created in", &AGES, query.text("since")))
-            (integrations.field(query.text("integration")))
+            (integration_filter(&integrations, query.text("integration")))
             (filter_field("connection", "Connection", "text", query.text("connection")))
         }))
         @if found.is_empty() {

@@ -9,11 +9,15 @@ use axum::routing::get;
 use maud::{Markup, html};
 use serde_json::json;
 
-use super::choices::{IntegrationChoice, records_address};
+use super::choices::records_address;
+use super::connections::{parse_position, position_text};
 use super::environment_route;
 use crate::Dashboard;
 use crate::commands::api_call;
-use crate::components::{Tone, badge, empty, filter_field, filters, heading, pager, snippet, table};
+use crate::components::{
+    Tone, badge, cut_to_page, empty, filter_field, filters, heading, integration_filter, pager, snippet,
+    table,
+};
 use crate::error::PageError;
 use crate::form::Fields;
 use crate::layout::{Section, page};
@@ -24,7 +28,7 @@ use syncline_auth::Scope;
 use syncline_engine::{ConnectionFilter, ConnectionPage, ConnectionRoute, StreamSummary};
 use syncline_types::ids::{ConnectionId, IntegrationKey};
 
-const CONNECTIONS_PER_PAGE: i64 = 50;
+const CONNECTIONS_PER_PAGE: usize = 50;
 const MAX_STREAMS: i64 = 200;
 
 pub(crate) fn routes() -> Router<Dashboard> {
@@ -46,17 +50,16 @@ async fn connections(
     let filter = ConnectionFilter {
         search: query.optional("search").map(str::to_owned),
         integrations: query.optional("integration").map(|key| vec![key.to_owned()]),
+        behind: query.optional("behind").map(parse_position).transpose()?,
         ..ConnectionFilter::default()
     };
-    let offset: i64 = query.parse_optional::<u32>("from", "Page")?.unwrap_or_default().into();
-    let wanted = ConnectionPage { limit: CONNECTIONS_PER_PAGE + 1, offset };
-    let found = app.connections.list(visit.environment.pk, &filter, wanted).await?;
-    let has_more = found.len() as i64 > CONNECTIONS_PER_PAGE;
-    let next_offset = (offset + CONNECTIONS_PER_PAGE).to_string();
-    let next = has_more.then(|| query.address(&list, "from", Some(&next_offset)));
-    let integrations = IntegrationChoice::load(&app, &visit).await?;
+    let wanted = ConnectionPage { limit: CONNECTIONS_PER_PAGE as i64 + 1, offset: 0 };
+    let mut found = app.connections.list(visit.environment.pk, &filter, wanted).await?;
+    let next = cut_to_page(&mut found, CONNECTIONS_PER_PAGE);
+    let next = next.map(|last| query.address(&list, "behind", Some(&position_text(&last.connection))));
+    let integrations = app.integrations.list(visit.environment.pk).await?;
     let rows = html! {
-        @for described in found.iter().take(CONNECTIONS_PER_PAGE.unsigned_abs() as usize) {
+        @for described in &found {
             @let connection = &described.connection;
             tr {
                 td {
@@ -73,7 +76,7 @@ async fn connections(
         (heading("Records", &html! {}))
         p { "Choose a connection to see the records that its syncs have saved." }
         (filters(&html! {
-            (integrations.field(query.text("integration")))
+            (integration_filter(&integrations, query.text("integration")))
             (filter_field("search", "Connection or end user", "search", query.text("search")))
         }))
         @if found.is_empty() {
@@ -84,7 +87,7 @@ async fn connections(
         } @else {
             (table("Connections", &["Connection", "Integration", "Created"], &rows))
         }
-        (pager(query.first_page(&list, "from").as_deref(), next.as_deref()))
+        (pager(query.first_page(&list, "behind").as_deref(), next.as_deref()))
     };
     Ok(page(&app, &visit, Section::Records, "Records", &content))
 }

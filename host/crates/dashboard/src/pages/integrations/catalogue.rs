@@ -16,9 +16,10 @@ use crate::components::{
     select, submit,
 };
 use crate::error::PageError;
-use crate::form::{Form, Query, done};
+use crate::form::{Form, done};
 use crate::layout::{Section, page};
 use crate::pages::environment_route;
+use crate::query::Query;
 use crate::session::{Visit, segment};
 use syncline_auth::Scope;
 use syncline_engine::NewIntegration;
@@ -64,9 +65,9 @@ async fn catalogue(State(app): State<Dashboard>, visit: Visit, query: Query) -> 
     let shown: Vec<_> = behind.by_ref().take(PAGE_SIZE).collect();
     let has_more = behind.next().is_some();
     let address = visit.url("providers");
-    let first = (!after.is_empty()).then(|| query.link(&address, "after", None));
+    let first = (!after.is_empty()).then(|| query.address(&address, "after", None));
     let last = shown.last().filter(|_| has_more);
-    let next = last.map(|provider| query.link(&address, "after", Some(provider.name.as_str())));
+    let next = last.map(|provider| query.address(&address, "after", Some(provider.name.as_str())));
     let options = |values: BTreeSet<&'_ str>| -> Vec<(String, String)> {
         let all = values.into_iter().map(|value| (value.to_owned(), value.to_owned()));
         std::iter::once((String::new(), "all".to_owned())).chain(all).collect()

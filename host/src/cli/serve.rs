@@ -161,7 +161,7 @@ pub(super) async fn run(args: ServeArgs) -> anyhow::Result<Done> {
         failpoints::arm(failpoint.clone());
     }
     warn_of_unknown_variables();
-    serve(&args, began, stop_signals.requested()).await?;
+    Box::pin(serve(&args, began, stop_signals.requested())).await?;
     tracing::info!("stopped");
     telemetry.finish().await;
     Ok(Done::Successful)

@@ -148,6 +148,9 @@ pub struct Databases {
 }
 
 /// The connection pools of the databases.
+///
+/// Getting a connection is boxed, because its future has 4 to 20 KB. Every request's future would contain it, and each
+/// layer would copy it, although most requests find what they need in a cache.
 #[derive(Clone)]
 pub struct Store {
     control: PgPool,
@@ -232,28 +235,28 @@ impl Store {
 
     /// Acquires a connection to the control database.
     pub async fn connect(&self) -> sqlx::Result<PoolConnection<Postgres>> {
-        self.control.acquire().await
+        Box::pin(self.control.acquire()).await
     }
 
     pub async fn begin(&self) -> sqlx::Result<Transaction<'static, Postgres>> {
-        begin::begin(&self.control).await
+        Box::pin(begin::begin(&self.control)).await
     }
 
     /// Begins a read-only transaction in which several queries see the same state of the control database.
     pub async fn begin_snapshot(&self) -> sqlx::Result<Transaction<'static, Postgres>> {
-        begin::begin_with(&self.control, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await
+        Box::pin(begin::begin_with(&self.control, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")).await
     }
 
     /// Acquires a connection to the records database.
     pub async fn connect_records(&self) -> sqlx::Result<PoolConnection<Postgres>> {
-        self.records.acquire().await
+        Box::pin(self.records.acquire()).await
     }
 
     pub async fn begin_records(&self) -> sqlx::Result<RecordsTransaction> {
         let permit = tokio::time::timeout(ACQUIRE_TIMEOUT, Arc::clone(&self.records_permits).acquire_owned());
         let permit = permit.await.map_err(|_| sqlx::Error::PoolTimedOut)?;
         let permit = permit.map_err(|_| sqlx::Error::PoolClosed)?;
-        Ok(RecordsTransaction { tx: begin::begin(&self.records).await?, _permit: permit })
+        Ok(RecordsTransaction { tx: Box::pin(begin::begin(&self.records)).await?, _permit: permit })
     }
 
     /// Returns the number of connections to the control database, and how many of them are idle.

@@ -318,7 +318,7 @@ impl Host {
         tasks.work("job-cleanup", &jobs, Jobs::sweep);
 
         let accounts = Accounts::new(store.clone());
-        let api_keys = Arc::new(ApiKeys::new(store.clone(), Arc::clone(&events)));
+        let api_keys = Arc::new(ApiKeys::new(store.clone(), Arc::clone(&authenticator)));
         let dead_letters = Arc::new(DeadLetters::new(
             store.clone(),
             Arc::clone(&environments),

@@ -1,14 +1,9 @@
 //! Environments: their settings, and their isolation from each other.
 
-use std::sync::Arc;
-
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use syncline_auth::ApiKeys;
-use syncline_store::events::Events;
-use syncline_store::{Databases, Store};
-use syncline_telemetry::clock::Clock;
+use syncline_store::{Databases, Store, keys};
 use syncline_types::ids::EnvironmentPk;
 
 use crate::support::{Api, Bundle, Host, Stage, TestDatabase, eventually, ids_of, text};
@@ -405,9 +400,9 @@ async fn the_keys_of_one_environment_are_listed_without_those_of_others() {
     host.command(&db, &["keys", "revoke", "revoked", "--environment", "other"]);
     let databases = Databases { control: db.url().parse().expect("it is a URL"), records: None };
     let store = Store::open(databases, 4).await.expect("it can be opened");
-    let keys = ApiKeys::new(store, Arc::new(Events::new(Clock::system())));
     let other = EnvironmentPk(db.number("SELECT pk FROM environments WHERE name = 'other'").await);
-    let listed = keys.list(other).await.expect("the keys can be read");
+    let mut conn = store.connect().await.expect("the database answers");
+    let listed = keys::list_of_environment(&mut conn, other).await.expect("the keys can be read");
     let names: Vec<&str> = listed.iter().map(|key| key.name.as_str()).collect();
     assert_eq!(names, ["backend", "second"]);
     assert!(listed.iter().all(|key| key.environment == "other" && !key.scopes.is_empty()), "{listed:?}");

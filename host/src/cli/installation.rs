@@ -8,7 +8,7 @@ use clap::Args;
 use nix::unistd::{Uid, User};
 
 use super::database::{Database, DatabaseArgs};
-use syncline_auth::{ApiKeys, DEFAULT_ENVIRONMENT, Environment, Environments};
+use syncline_auth::{ApiKeys, Authenticator, DEFAULT_ENVIRONMENT, Environment, Environments};
 use syncline_store::Store;
 use syncline_store::events::Events;
 use syncline_telemetry::clock::Clock;
@@ -42,7 +42,8 @@ impl Installation {
         let clock = Clock::system();
         let events = Arc::new(Events::new(clock.clone()));
         let environments = Environments::open(clock, store.clone(), master_keys, Arc::clone(&events)).await?;
-        let api_keys = ApiKeys::new(store.clone(), events);
+        let authenticator = Authenticator::new(store.clone(), Arc::clone(&environments), events);
+        let api_keys = ApiKeys::new(store.clone(), authenticator);
         Ok(Self { store, environments, api_keys, actor: Actor::command_line(user_name()), database })
     }
 

@@ -23,7 +23,7 @@ use super::{Cli, Done, variables};
 use crate::host::{Foundation, Host, HostSettings};
 use syncline_api::connect_ui::{self, ApiAddress, FrameAncestors};
 use syncline_api::{self as api, server};
-use syncline_auth::{Accounts, ApiKey, ApiKeys, Environments};
+use syncline_auth::{Accounts, ApiKey, ApiKeys, Authenticator, Environments};
 use syncline_config::{DeletionHold, MINIMUM_INTERVAL};
 use syncline_egress::{EgressGateway, EgressSettings, HostPort};
 use syncline_engine::{
@@ -198,7 +198,8 @@ async fn serve(args: &ServeArgs, began: Instant, stop: &CancellationToken) -> an
         };
         let Some(opened) = stop.run_until_cancelled(opened).await else { return Ok(()) };
         let (store, environments) = opened?;
-        let api_keys = ApiKeys::new(store.clone(), Arc::clone(&events));
+        let authenticator = Authenticator::new(store.clone(), Arc::clone(&environments), Arc::clone(&events));
+        let api_keys = ApiKeys::new(store.clone(), authenticator);
         // Not cancelled by `stop`: a new key that is not printed would be lost.
         if let Some(generated) = ensure_key(&api_keys, &environments, secret_key).await? {
             println!("Secret key of environment `dev`, shown only once: {}", generated.expose());

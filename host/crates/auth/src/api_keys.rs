@@ -11,10 +11,9 @@ use uuid::Uuid;
 
 pub use self::secret_key::{ApiKey, InvalidSecretKey, check_key_name};
 
-use super::Scopes;
+use super::{Authenticator, Scopes};
 use syncline_store::Store;
 use syncline_store::audit_log::{self, NewEntry};
-use syncline_store::events::{Event, Events};
 pub use syncline_store::keys::KeyListing;
 use syncline_store::keys::{self, NewKey, RevokedKey};
 use syncline_types::actor::Actor;
@@ -54,12 +53,12 @@ impl ApiKeyError {
 /// Creates and revokes secret keys.
 pub struct ApiKeys {
     store: Store,
-    events: Arc<Events>,
+    authenticator: Arc<Authenticator>,
 }
 
 impl ApiKeys {
-    pub fn new(store: Store, events: Arc<Events>) -> Self {
-        Self { store, events }
+    pub fn new(store: Store, authenticator: Arc<Authenticator>) -> Self {
+        Self { store, authenticator }
     }
 
     /// Creates a key with a name that no other valid key of the environment has.
@@ -94,7 +93,7 @@ impl ApiKeys {
         let revoked = keys::revoke_by_id(&mut tx, environment, id).await?.ok_or(ApiKeyError::Unknown(id))?;
         note_revoked(&mut tx, environment, &revoked, actor).await?;
         tx.commit().await?;
-        self.events.publish(Event::Keys);
+        self.authenticator.forget();
         Ok(())
     }
 
@@ -111,7 +110,7 @@ impl ApiKeys {
             note_revoked(&mut tx, environment, key, actor).await?;
         }
         tx.commit().await?;
-        self.events.publish(Event::Keys);
+        self.authenticator.forget();
         Ok(!revoked.is_empty())
     }
 

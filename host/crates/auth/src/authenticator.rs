@@ -136,7 +136,8 @@ impl Authenticator {
         }))
     }
 
-    fn forget(&self) {
+    /// Drops the cached keys of this host. Other hosts do the same when they receive the event of a revocation.
+    pub(crate) fn forget(&self) {
         self.clients.invalidate();
         self.invalidated.send_replace(());
     }

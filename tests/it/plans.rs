@@ -294,8 +294,12 @@ async fn a_page_of_schedules_reads_no_others() {
     let contacts = schedules::list(&mut conn, crowd.environment, &of_sync, 10).await.expect("it is listed");
     assert!(contacts.len() == 10 && contacts.iter().all(|listed| listed.status.sync == sync()));
     drop(conn);
-    for (state, expected) in [(ListedState::Running, 1), (ListedState::Paused, 2), (ListedState::Failing, 1)]
-    {
+    for (state, expected) in [
+        (ListedState::Running, 1),
+        (ListedState::Paused, 2),
+        (ListedState::Failing, 1),
+        (ListedState::Held, 0),
+    ] {
         for integration in [None, Some(crowd.integration)] {
             let filter = ScheduleFilter { integration, state: Some(state), ..ScheduleFilter::default() };
             assert_eq!(list(&filter).await.len(), expected, "{state:?}");
@@ -406,8 +410,8 @@ async fn deployments_and_deletions_read_only_functions_of_their_environment() {
              SELECT gen_random_uuid(), pk, 'crowd', 'acme' FROM environments WHERE name <> 'crowd';
              INSERT INTO integrations (id, environment_pk, unique_key, provider)
              SELECT gen_random_uuid(), pk, 'another', 'acme' FROM environments WHERE name = 'crowd';
-             INSERT INTO deployments (environment_pk, id, bundle_name, version, digest, state, config)
-             SELECT pk, gen_random_uuid(), bundle, version, '', CASE version WHEN 9 THEN 'active' ELSE 'superseded' END, '{}'
+             INSERT INTO deployments (environment_pk, id, bundle_name, version, digest, state, config, deployed_by)
+             SELECT pk, gen_random_uuid(), bundle, version, '', CASE version WHEN 9 THEN 'active' ELSE 'superseded' END, '{}', ''
              FROM environments, unnest(ARRAY['one', 'two']) AS bundle, generate_series(1, 9) AS version;
              INSERT INTO functions (deployment_pk, integration_pk, kind, name, spec, component_digest)
              SELECT d.pk, i.pk, kind, d.bundle_name, '{}', ''
@@ -750,8 +754,8 @@ async fn listing_deployments_reads_only_those_of_the_page() {
     crowd
         .db
         .execute(
-            "INSERT INTO deployments (id, environment_pk, bundle_name, version, digest, state, config)
-             SELECT gen_random_uuid(), pk, 'crowd', version, '', 'superseded', '{}'
+            "INSERT INTO deployments (id, environment_pk, bundle_name, version, digest, state, config, deployed_by)
+             SELECT gen_random_uuid(), pk, 'crowd', version, '', 'superseded', '{}', ''
              FROM environments, generate_series(1, 5000) AS version",
         )
         .await;

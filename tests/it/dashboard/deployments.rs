@@ -26,6 +26,8 @@ async fn the_history_shows_what_each_deployment_changed() {
     {
         assert!(page.contains(shown), "{shown}: {page}");
     }
+    // The name of the secret key with which the bundles were deployed.
+    assert_eq!(page.matches(" by SYNCLINE_SECRET_KEY").count(), 2, "{page}");
     // The active function, with its model and a link to its runs.
     assert!(page.contains("<div>Number</div>"), "{page}");
     assert!(page.contains("runs?integration=minimal&amp;kind=sync&amp;function=numbers"), "{page}");
@@ -40,8 +42,9 @@ async fn a_long_history_is_paged_and_escaped() {
     stage
         .db
         .execute(&format!(
-            "INSERT INTO deployments (id, environment_pk, bundle_name, version, digest, state, config, changes)
-             SELECT gen_random_uuid(), environment_pk, bundle_name, number, digest, 'failed', config, '{change}'
+            "INSERT INTO deployments (id, environment_pk, bundle_name, version, digest, state, config, changes, deployed_by)
+             SELECT gen_random_uuid(), environment_pk, bundle_name, number, digest, 'failed', config, '{change}',
+                    deployed_by
              FROM deployments, generate_series(2, 15) AS number"
         ))
         .await;

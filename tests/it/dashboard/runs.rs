@@ -158,7 +158,18 @@ async fn held_deletions_are_approved_on_the_page_of_the_run() {
         assert!(!grace.get(path).await.expect(200).text().contains(&approve));
     }
     grace.submit(&page, &approve, &[]).await.expect(403);
+    let held = "/dashboard/environments/dev/syncs?state=held";
+    assert!(
+        ada.get("/dashboard/environments/dev/overview").await.expect(200).text().contains("syncs?state=held")
+    );
+    let of_connection = format!("{held}&connection=customer-1");
+    for list in [held, &of_connection] {
+        assert!(ada.get(list).await.expect(200).text().contains("commit-raw"));
+    }
     ada.submit(&page, &approve, &[]).await.expect(303);
+    for list in [held, &of_connection] {
+        assert!(!ada.get(list).await.expect(200).text().contains("commit-raw"));
+    }
     assert_eq!(stage.connection.status("commit-raw").await["recordCount"], json!({ "Item": 40 }));
     assert!(ada.get(&page).await.expect(200).text().contains("deletions approved"));
     ada.submit(&page, &approve, &[]).await.expect(409);

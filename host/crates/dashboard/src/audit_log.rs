@@ -22,7 +22,7 @@ use super::layout::{GlobalSection, global_page};
 use super::query::{Query, address};
 use super::session::Visitor;
 use super::time::{ago, exact};
-use super::tree::cut;
+use super::tree::shorten;
 use syncline_auth::Scope;
 use syncline_engine::{AuditEntry, AuditFilter, AuditLogError, AuditPosition};
 use syncline_types::audit_log::AuditAction;
@@ -111,7 +111,7 @@ fn row(query: &Query, entry: &AuditEntry) -> Markup {
                 details {
                     summary { "Show" }
                     @if let Some(id) = &entry.request_id { div { "Request " code { (id) } } }
-                    div { code { (cut(&entry.details.to_string(), 400)) } }
+                    div { code { (shorten(&entry.details.to_string(), 400)) } }
                 }
             }
         }

@@ -287,7 +287,7 @@ pub(crate) fn cut(text: &str, most: usize) -> Markup {
     let end = text.floor_char_boundary(most);
     html! {
         (&text[..end])
-        @if end < text.len() { "… " span.muted { "(cut; " (super::time::bytes(text.len() as i64)) " in total)" } }
+        @if end < text.len() { "… " span.muted { "(cut; " (super::time::bytes(text.len())) " in total)" } }
     }
 }
 

@@ -44,7 +44,7 @@ pub(crate) fn milliseconds(ms: u64) -> String {
 }
 
 /// A number of bytes in a unit that people read at a glance.
-pub(crate) fn bytes(value: i64) -> String {
+pub(crate) fn bytes(value: usize) -> String {
     let size = value as f64;
     match value {
         ..1_024 => format!("{value} B"),

@@ -6,6 +6,8 @@ use maud::{Markup, html};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
+use super::time::bytes;
+
 /// Most members and items that a tree shows.
 const MAX_NODES: usize = 500;
 /// Most bytes of HTML for the names and values of a tree.
@@ -36,7 +38,7 @@ fn tree_within(json: &str, mut budget: Budget) -> Markup {
     };
     html! {
         @if budget.is_cut {
-            p.muted { "This value has " (size(json.len())) ". Only a part of it is shown; the API returns all of it." }
+            p.muted { "This value has " (bytes(json.len())) ". Only a part of it is shown; the API returns all of it." }
         }
         div.tree { (root) }
     }
@@ -44,23 +46,14 @@ fn tree_within(json: &str, mut budget: Budget) -> Markup {
 
 /// The beginning of a JSON text, for a row of a list.
 pub(crate) fn preview(json: &str) -> Markup {
-    html! { code.clip { (cut(json, 120)) } }
+    html! { code.clip { (shorten(json, 120)) } }
 }
 
 /// The first characters of a text.
-pub(crate) fn cut(text: &str, characters: usize) -> String {
+pub(crate) fn shorten(text: &str, characters: usize) -> String {
     match text.char_indices().nth(characters) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
-    }
-}
-
-/// A number of bytes with a unit.
-pub(crate) fn size(bytes: usize) -> String {
-    match bytes {
-        0..1_000 => format!("{bytes} bytes"),
-        1_000..1_000_000 => format!("{:.1} kB", bytes as f64 / 1e3),
-        _ => format!("{:.1} MB", bytes as f64 / 1e6),
     }
 }
 

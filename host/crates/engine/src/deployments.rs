@@ -714,6 +714,7 @@ async fn stage(
         digest: &plan.digest,
         config: &serde_json::to_value(config).map_err(|error| DeployError::Host(error.into()))?,
         changes: &serde_json::to_value(&plan.changes).map_err(|error| DeployError::Host(error.into()))?,
+        deployed_by: &actor.identity.display_name(),
     };
     let (pk, version) = deployments::stage(conn, &new, &rows).await?;
     Ok(Staged { id, pk, version })

@@ -20,6 +20,8 @@ CREATE TABLE deployments (
     digest          text        NOT NULL,
     state           text        NOT NULL CHECK (state IN ('staged', 'active', 'superseded', 'failed')),
     config          jsonb       NOT NULL,
+    -- The name of the secret key, account or system user that deployed the bundle.
+    deployed_by     text        NOT NULL,
     created_at      timestamptz NOT NULL DEFAULT now(),
     activated_at    timestamptz,
     CONSTRAINT deployments_version UNIQUE (environment_pk, bundle_name, version)

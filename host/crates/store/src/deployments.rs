@@ -24,6 +24,7 @@ pub struct NewDeployment<'a> {
     pub config: &'a Value,
     /// What the deployment changes: a list of objects.
     pub changes: &'a Value,
+    pub deployed_by: &'a str,
 }
 
 /// A function of a deployment to stage.
@@ -198,8 +199,8 @@ pub async fn stage(
 ) -> sqlx::Result<(DeploymentPk, i32)> {
     let row = sqlx::query!(
         r#"
-        INSERT INTO deployments (environment_pk, id, bundle_name, version, digest, state, config, changes)
-        SELECT $1, $2, $3, coalesce(max(version), 0) + 1, $4, 'staged', $5, $6
+        INSERT INTO deployments (environment_pk, id, bundle_name, version, digest, state, config, changes, deployed_by)
+        SELECT $1, $2, $3, coalesce(max(version), 0) + 1, $4, 'staged', $5, $6, $7
         FROM deployments WHERE environment_pk = $1 AND bundle_name = $3
         RETURNING pk, version
         "#,
@@ -209,6 +210,7 @@ pub async fn stage(
         new.digest,
         new.config,
         new.changes,
+        new.deployed_by,
     )
     .fetch_one(&mut *conn)
     .await?;
@@ -619,6 +621,7 @@ pub struct ListedDeployment {
     pub digest: String,
     pub state: DeploymentState,
     pub changes: Value,
+    pub deployed_by: String,
     pub created_at: DateTime<Utc>,
     pub activated_at: Option<DateTime<Utc>>,
 }
@@ -634,7 +637,7 @@ pub async fn list_history(
         ListedDeployment,
         r#"
         SELECT pk AS "pk: DeploymentPk", id, bundle_name, version, digest, state AS "state: DeploymentState", changes,
-               created_at, activated_at
+               deployed_by, created_at, activated_at
         FROM deployments WHERE environment_pk = $1 AND pk < coalesce($2, 9223372036854775807)
         ORDER BY pk DESC LIMIT $3
         "#,

@@ -78,4 +78,9 @@ impl Identity {
             Self::Host => None,
         }
     }
+
+    /// The name, or the id of an author without a name.
+    pub fn display_name(&self) -> String {
+        self.name().map_or_else(|| self.id(), str::to_owned)
+    }
 }

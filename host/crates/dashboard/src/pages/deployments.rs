@@ -142,6 +142,7 @@ fn card(deployment: &PastDeployment) -> Markup {
                     Some(at) => { "Activated " (ago(at)) },
                     None => { "Sent " (ago(deployment.created_at)) },
                 }
+                " by " (deployment.deployed_by)
                 ". " (number(deployment.functions.len() as i64)) " functions. Digest "
                 code { (deployment.digest.get(..12).unwrap_or(&deployment.digest)) "…" }
             }

@@ -110,7 +110,7 @@ fn attention_cards(visit: &Visit, attention: &Attention) -> Markup {
             Section::Connections,
         ),
         (attention.failing_syncs, "failing syncs", "syncs?state=failing", Section::Syncs),
-        (attention.held_deletions, "syncs with held deletions", "syncs?state=failing", Section::Syncs),
+        (attention.held_deletions, "syncs with held deletions", "syncs?state=held", Section::Syncs),
         (attention.dead_letters, "dead letters", "dead-letters", Section::DeadLetters),
         (
             attention.failed_deliveries,

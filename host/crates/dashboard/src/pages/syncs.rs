@@ -27,8 +27,13 @@ use syncline_types::ids::{ConnectionId, FunctionName, IntegrationKey, Integratio
 
 const PAGE: usize = 50;
 const FILTERS: [&str; 4] = ["integration", "connection", "sync", "state"];
-const STATES: [(&str, &str); 4] =
-    [("", "All"), ("running", "Running"), ("paused", "Paused"), ("failing", "Failing")];
+const STATES: [(&str, &str); 5] = [
+    ("", "All"),
+    ("running", "Running"),
+    ("paused", "Paused"),
+    ("failing", "Failing"),
+    ("held", "Deletions held"),
+];
 
 pub(crate) fn routes() -> Router<Dashboard> {
     Router::new()

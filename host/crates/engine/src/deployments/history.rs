@@ -23,6 +23,8 @@ pub struct PastDeployment {
     pub state: DeploymentState,
     pub changes: Vec<PastChange>,
     pub functions: Vec<DeployedName>,
+    /// The name of the secret key, account or system user.
+    pub deployed_by: String,
     pub created_at: DateTime<Utc>,
     /// `None` if it has not been active.
     pub activated_at: Option<DateTime<Utc>>,
@@ -82,6 +84,7 @@ fn describe(listed: ListedDeployment) -> sqlx::Result<PastDeployment> {
         state: listed.state,
         changes: serde_json::from_value(listed.changes).map_err(|error| sqlx::Error::Decode(error.into()))?,
         functions: Vec::new(),
+        deployed_by: listed.deployed_by,
         created_at: listed.created_at,
         activated_at: listed.activated_at,
     })

@@ -24,16 +24,19 @@ pub enum ListedState {
     Paused,
     /// The latest run failed.
     Failing,
+    /// The latest run has deletions that wait for an approval.
+    Held,
 }
 
 impl ListedState {
-    pub const ALL: [Self; 3] = [Self::Running, Self::Paused, Self::Failing];
+    pub const ALL: [Self; 4] = [Self::Running, Self::Paused, Self::Failing, Self::Held];
 
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Running => "running",
             Self::Paused => "paused",
             Self::Failing => "failing",
+            Self::Held => "held",
         }
     }
 }
@@ -141,6 +144,11 @@ async fn list_positions(
               WHEN 'running' THEN s.run_id IS NOT NULL
               WHEN 'paused' THEN s.state = 'paused'
               WHEN 'failing' THEN s.failures > 0
+              WHEN 'held' THEN EXISTS (
+                SELECT FROM connection_errors e JOIN runs r ON r.id = e.log_id
+                WHERE e.connection_pk = s.connection_pk AND e.type = 'sync' AND e.code = 'mass_deletion_held'
+                  AND r.schedule_pk = s.pk AND r.approved_at IS NULL
+              )
               ELSE true
           END"#,
             environment,
@@ -159,6 +167,23 @@ async fn list_positions(
         }
         Some(ListedState::Failing) => {
             query_page!("schedules", "s.failures > 0", environment, filter, limit).fetch_all(conn).await
+        }
+        // The error of such a sync stays until its next run, also if the deletions were approved meanwhile.
+        Some(ListedState::Held) => {
+            query_page!(
+                r#"(
+            SELECT held.* FROM connection_errors e JOIN runs r ON r.id = e.log_id CROSS JOIN LATERAL (
+                SELECT * FROM schedules WHERE pk = r.schedule_pk OFFSET 0
+            ) AS held
+            WHERE e.environment_pk = $1 AND e.type = 'sync' AND e.code = 'mass_deletion_held' AND r.approved_at IS NULL
+        )"#,
+                "true",
+                environment,
+                filter,
+                limit
+            )
+            .fetch_all(conn)
+            .await
         }
         // Hosts run a limited number of syncs at the same time, so these are few.
         Some(ListedState::Running) => {

@@ -4,7 +4,8 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use crate::components::{facts, table};
-use crate::tree::{size, small_tree, tree};
+use crate::time::bytes;
+use crate::tree::{small_tree, tree};
 use syncline_engine::ActionFailure;
 
 /// The value that an action returned.
@@ -14,7 +15,7 @@ pub(super) fn output(output: Option<&str>) -> Markup {
         @match output {
             None => p.muted { "The function returned nothing." },
             Some(json) => {
-                p.muted { (size(json.len())) }
+                p.muted { (bytes(json.len())) }
                 section.card { (tree(json)) }
             }
         }

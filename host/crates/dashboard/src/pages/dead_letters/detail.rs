@@ -13,8 +13,8 @@ use crate::components::{facts, heading, table};
 use crate::error::PageError;
 use crate::layout::{Section, page};
 use crate::session::Visit;
-use crate::time::{ago, number};
-use crate::tree::{size, tree};
+use crate::time::{ago, bytes, number};
+use crate::tree::tree;
 use syncline_engine::ListedLetter;
 
 pub(super) async fn dead_letter(
@@ -44,7 +44,7 @@ pub(super) async fn dead_letter(
             ("First seen", ago(letter.first_seen_at)),
             ("Last seen", ago(letter.last_seen_at)),
             ("Times seen", html! { (number(letter.times)) }),
-            ("Size", html! { (size(payload.len())) }),
+            ("Size", html! { (bytes(payload.len())) }),
         ]))
         h2 { "Problems" }
         (table("Problems", &["Path", "Problem"], &rows))

@@ -17,8 +17,8 @@ use crate::layout::{Section, page};
 use crate::live;
 use crate::query::address;
 use crate::session::Visit;
-use crate::time::{exact, number};
-use crate::tree::{cut, size, tree};
+use crate::time::{bytes, exact, number};
+use crate::tree::{shorten, tree};
 use syncline_auth::Scope;
 use syncline_engine::{InboundWebhookDetail, WebhookJob};
 use syncline_types::functions::JobState;
@@ -53,7 +53,7 @@ pub(super) async fn webhook(
         (heading(title, &replay))
         (live::part(&visit.url(&format!("inbound-webhooks/{id}/progress")), &state(&visit, &detail)))
         h2 { "Body" }
-        p.muted { (size(detail.body.len())) }
+        p.muted { (bytes(detail.body.len())) }
         section.card { (tree(&detail.body)) }
         h2 { "Headers" }
         p.muted { "Headers that can contain secrets are not stored." }
@@ -145,7 +145,7 @@ fn job_badge(state: JobState) -> Markup {
 fn headers(stored: &Value) -> Markup {
     html! {
         @for (name, value) in stored.as_object().into_iter().flatten().take(MAX_HEADERS) {
-            tr { td { code { (name) } } td { code { (cut(value.as_str().unwrap_or_default(), 300)) } } }
+            tr { td { code { (name) } } td { code { (shorten(value.as_str().unwrap_or_default(), 300)) } } }
         }
     }
 }

@@ -15,8 +15,8 @@ use crate::error::PageError;
 use crate::layout::{Section, page};
 use crate::live;
 use crate::session::Visit;
-use crate::time::{ago, exact, milliseconds, number};
-use crate::tree::{size, tree};
+use crate::time::{ago, bytes, exact, milliseconds, number};
+use crate::tree::tree;
 use syncline_auth::Scope;
 use syncline_outbound_webhooks::{DeliveryDetail, LoggedAttempt};
 
@@ -46,7 +46,7 @@ pub(super) async fn delivery(
         (heading(&title, &redeliver))
         (live::part(&visit.url(&format!("outbound-webhooks/{id}/progress")), &state(&visit, &detail)))
         h2 { "Body" }
-        p.muted { (size(detail.body.len())) }
+        p.muted { (bytes(detail.body.len())) }
         section.card { (tree(&detail.body)) }
     };
     Ok(page(&app, &visit, Section::OutboundWebhooks, &title, &content))

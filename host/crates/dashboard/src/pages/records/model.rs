@@ -21,8 +21,8 @@ use crate::form::Fields;
 use crate::layout::{Section, page};
 use crate::query::{Query, address};
 use crate::session::Visit;
-use crate::time::{ago, exact};
-use crate::tree::{preview, size, tree};
+use crate::time::{ago, bytes, exact};
+use crate::tree::{preview, tree};
 use syncline_engine::{
     ActionSet, ConnectionRoute, Content, LastAction, RecordQuery, StoredRecord, StreamKey, cursor,
 };
@@ -175,7 +175,7 @@ fn record_facts(stream: StreamKey, record: &StoredRecord) -> Vec<(&'static str, 
     facts.extend(record.deleted_at.map(|at| ("Deleted", time(at))));
     facts.extend(record.pruned_at.map(|at| ("Pruned", time(at))));
     if let Content::Payload(payload) = &record.content {
-        facts.push(("Size", html! { (size(payload.len())) }));
+        facts.push(("Size", html! { (bytes(payload.len())) }));
     }
     facts.push(("Cursor", copyable(&cursor::to_text(stream, record.position))));
     facts

@@ -42,7 +42,7 @@ pub(super) async fn usage(app: &Dashboard, visit: &Visit, run: &LoggedRun) -> Re
             name: "Memory, at most",
             used: run.peak_memory_bytes,
             limit: limits.and_then(|limits| limit(limits.memory_bytes as u128)),
-            text: bytes,
+            text: size_text,
         },
         Resource {
             name: "Requests to the provider",
@@ -56,8 +56,13 @@ pub(super) async fn usage(app: &Dashboard, visit: &Visit, run: &LoggedRun) -> Re
             limit: limits.and_then(|limits| limit(limits.records.into())),
             text: number,
         },
-        Resource { name: "Sent to the provider", used: run.sent_bytes, limit: None, text: bytes },
-        Resource { name: "Received from the provider", used: run.received_bytes, limit: None, text: bytes },
+        Resource { name: "Sent to the provider", used: run.sent_bytes, limit: None, text: size_text },
+        Resource {
+            name: "Received from the provider",
+            used: run.received_bytes,
+            limit: None,
+            text: size_text,
+        },
     ];
     Ok(html! {
         h2 { "Usage" }
@@ -99,6 +104,10 @@ async fn find_function(
     let Ok(integration) = app.integrations.get(environment, key).await else { return Ok(None) };
     let found = app.functions.find_deployed(environment, integration.pk, run.kind, &name).await;
     found.map_err(PageError::internal)
+}
+
+fn size_text(size: i64) -> String {
+    bytes(usize::try_from(size).unwrap_or_default())
 }
 
 fn duration_text(ms: i64) -> String {

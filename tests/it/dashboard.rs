@@ -6,6 +6,7 @@ mod audit_log;
 mod connections;
 mod dead_letters;
 mod deployments;
+mod forms;
 mod inbound_webhooks;
 mod integrations;
 mod keys;

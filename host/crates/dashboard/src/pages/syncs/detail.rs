@@ -49,14 +49,14 @@ async fn sync(
     visit.require(Scope::SyncsRead)?;
     let all = variants(&app, &visit, &address).await?;
     let status = find_variant(&all, &address)?;
-    let state = state(&app, &visit, &address, status).await?;
+    let state = state(&app, &visit, &address, &all).await?;
     let content = html! {
         (breadcrumb("Syncs", &visit.url(Section::Syncs.path())))
         (heading(&address.title(), &commands(&visit, &address, status)))
         (live::part(&format!("{}/live", address.url(&visit)), &state))
         (checkpoint(status))
         @if visit.allows(Scope::SyncsUpdate) { (frequency(&visit, &address, status)) }
-        (other_variants(&visit, &address, &all))
+        @if visit.allows(Scope::VariantsCreate) { (new_variant(&visit, &address)) }
         @if visit.allows(Scope::SyncsExecute) { (resets(&visit, &address)) }
     };
     Ok(page(&app, &visit, Section::Syncs, &address.title(), &content))
@@ -75,7 +75,7 @@ async fn live_state(
         async move {
             let (app, visit, address) = &*shared;
             let all = variants(app, visit, address).await?;
-            state(app, visit, address, find_variant(&all, address)?).await
+            state(app, visit, address, &all).await
         }
     }))
 }
@@ -105,13 +105,14 @@ fn find_variant<'s>(all: &'s [SyncStatus], address: &SyncAddress) -> Result<&'s 
     })
 }
 
-/// The part of the page that follows changes: state, held deletions and runs.
+/// The part of the page that follows changes: state, held deletions, runs and variants.
 async fn state(
     app: &Dashboard,
     visit: &Visit,
     address: &SyncAddress,
-    status: &SyncStatus,
+    all: &[SyncStatus],
 ) -> Result<Markup, PageError> {
+    let status = find_variant(all, address)?;
     let SyncAddress { integration, connection, sync, variant } = address;
     let runs = app
         .runs
@@ -148,6 +149,8 @@ async fn state(
             (runs_table(visit, &runs[..runs.len().min(LATEST)], false))
             p { a href=(runs_of(visit, address)) { "All runs of this sync" } }
         }
+        h2 { "Variants" }
+        (variant_table(visit, address, all))
     })
 }
 
@@ -227,7 +230,7 @@ fn frequency(visit: &Visit, address: &SyncAddress, status: &SyncStatus) -> Marku
     }
 }
 
-fn other_variants(visit: &Visit, address: &SyncAddress, all: &[SyncStatus]) -> Markup {
+fn variant_table(visit: &Visit, address: &SyncAddress, all: &[SyncStatus]) -> Markup {
     let address_of = |status: &SyncStatus| SyncAddress {
         integration: address.integration.clone(),
         connection: address.connection.clone(),
@@ -257,17 +260,18 @@ fn other_variants(visit: &Visit, address: &SyncAddress, all: &[SyncStatus]) -> M
             }
         }
     };
+    table("Variants", &["Variant", "State", "Records", ""], &rows)
+}
+
+fn new_variant(visit: &Visit, address: &SyncAddress) -> Markup {
     html! {
         section.card {
-            h2 { "Variants" }
+            h2 { "New variant" }
             p { "A variant is a further instance of the sync for this connection, with its own schedule, records and checkpoint." }
-            (table("Variants", &["Variant", "State", "Records", ""], &rows))
-            @if visit.allows(Scope::VariantsCreate) {
-                (form(visit, &format!("{}/create-variant", address.url(visit)), &html! {
-                    (TextField { name: "variant", label: "Name of the new variant", hint: "Letters, digits, - and _.", is_required: true, ..TextField::default() }.render())
-                    (submit("Create the variant", Look::Secondary))
-                }))
-            }
+            (form(visit, &format!("{}/create-variant", address.url(visit)), &html! {
+                (TextField { name: "variant", label: "Name of the new variant", hint: "Letters, digits, - and _.", is_required: true, ..TextField::default() }.render())
+                (submit("Create the variant", Look::Secondary))
+            }))
         }
     }
 }

@@ -290,6 +290,9 @@ impl Drop for Host {
             eprintln!("--- log of the host ---\n{log}--- end of the host's log; {end} ---");
             return;
         }
+        // sqlx logs this warning of Postgres after a `COMMIT` or `ROLLBACK` outside of a transaction.
+        let stray = log.lines().find(|line| line.contains("there is no transaction in progress"));
+        assert!(stray.is_none(), "a transaction was ended twice: {}", stray.unwrap_or_default());
         // Every secret in the tests is marked, so the suite as a whole checks that no secret is logged.
         let leak = log.lines().find(|line| PLANTED.iter().any(|mark| line.contains(mark)));
         assert!(leak.is_none(), "a secret is in the log: {}", leak.unwrap_or_default());

@@ -11,7 +11,6 @@ pub mod accounts;
 pub mod attention;
 pub mod audit_log;
 pub mod authorizations;
-mod begin;
 pub mod closed_connections;
 pub mod connect_sessions;
 pub mod connection_errors;
@@ -45,6 +44,7 @@ pub mod signing_keys;
 pub mod stalled;
 pub mod streams;
 pub mod sync_states;
+mod transaction;
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -53,8 +53,10 @@ use std::time::{Duration, Instant};
 use sqlx::migrate::MigrateError;
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{ConnectOptions, Connection, PgConnection, PgPool, Postgres, Transaction};
+use sqlx::{ConnectOptions, Connection, PgConnection, PgPool, Postgres};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+pub use self::transaction::Transaction;
 
 /// The name of Syncline's sessions in `pg_stat_activity`.
 const APPLICATION_NAME: &str = "syncline";
@@ -164,7 +166,7 @@ pub struct Store {
 /// to it. The number of such transactions is limited, so that connections remain for renewing leases and answering
 /// requests.
 pub struct RecordsTransaction {
-    tx: Transaction<'static, Postgres>,
+    tx: Transaction,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -238,13 +240,13 @@ impl Store {
         Box::pin(self.control.acquire()).await
     }
 
-    pub async fn begin(&self) -> sqlx::Result<Transaction<'static, Postgres>> {
-        Box::pin(begin::begin(&self.control)).await
+    pub async fn begin(&self) -> sqlx::Result<Transaction> {
+        Box::pin(Transaction::begin(&self.control)).await
     }
 
     /// Begins a read-only transaction in which several queries see the same state of the control database.
-    pub async fn begin_snapshot(&self) -> sqlx::Result<Transaction<'static, Postgres>> {
-        Box::pin(begin::begin_with(&self.control, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")).await
+    pub async fn begin_snapshot(&self) -> sqlx::Result<Transaction> {
+        Box::pin(Transaction::begin_with(&self.control, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")).await
     }
 
     /// Acquires a connection to the records database.
@@ -256,7 +258,7 @@ impl Store {
         let permit = tokio::time::timeout(ACQUIRE_TIMEOUT, Arc::clone(&self.records_permits).acquire_owned());
         let permit = permit.await.map_err(|_| sqlx::Error::PoolTimedOut)?;
         let permit = permit.map_err(|_| sqlx::Error::PoolClosed)?;
-        Ok(RecordsTransaction { tx: Box::pin(begin::begin(&self.records)).await?, _permit: permit })
+        Ok(RecordsTransaction { tx: Box::pin(Transaction::begin(&self.records)).await?, _permit: permit })
     }
 
     /// Returns the number of connections to the control database, and how many of them are idle.

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use chrono::{TimeDelta, Utc};
 use serde_json::json;
-use sqlx::{Postgres, Transaction};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -22,7 +21,7 @@ use syncline_store::audit_log::{self, NewEntry};
 use syncline_store::connections::Validation;
 use syncline_store::deleted_connections::{self, Deleted};
 use syncline_store::events::Event;
-use syncline_store::{closed_connections, connections, integrations, runs};
+use syncline_store::{Transaction, closed_connections, connections, integrations, runs};
 use syncline_telemetry::failpoints::{self, Step};
 use syncline_types::actor::Actor;
 use syncline_types::audit_log::{AuditAction, TargetKind};
@@ -108,11 +107,7 @@ impl Connections {
     }
 
     /// Commits the deletion of a connection's row, and closes its streams.
-    async fn finish_removal(
-        &self,
-        mut tx: Transaction<'static, Postgres>,
-        connection: ConnectionPk,
-    ) -> sqlx::Result<()> {
+    async fn finish_removal(&self, mut tx: Transaction, connection: ConnectionPk) -> sqlx::Result<()> {
         deleted_connections::note(&mut tx, &[connection]).await?;
         tx.commit().await?;
         failpoints::reach(Step::ConnectionDeleted);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
-use sqlx::{PgConnection, Postgres, Transaction};
+use sqlx::PgConnection;
 use uuid::Uuid;
 
 use crate::connect_sessions::ConnectSession;
@@ -20,7 +20,7 @@ use syncline_store::connection_errors::{self, Failing};
 use syncline_store::connections::{self, Connection, Created, NewConnection, Revalidation, Validation};
 use syncline_store::events::Event;
 use syncline_store::integrations::Integration;
-use syncline_store::schedules;
+use syncline_store::{Transaction, schedules};
 use syncline_types::actor::Actor;
 use syncline_types::audit_log::AuditAction;
 use syncline_types::error_code::ErrorCode;
@@ -171,7 +171,7 @@ impl Connections {
     /// Returns `None` if a connection with this id was created meanwhile, or `existing` was deleted.
     async fn put_connection(
         self: &Arc<Self>,
-        mut tx: Transaction<'static, Postgres>,
+        mut tx: Transaction,
         environment: &Environment,
         integration: &Integration,
         existing: Option<Connection>,
@@ -297,7 +297,7 @@ impl Connections {
     /// Reads the connection again, because the function may have set metadata, and settles it.
     async fn settle_validated(
         &self,
-        mut tx: Transaction<'static, Postgres>,
+        mut tx: Transaction,
         environment: &Environment,
         connection: ConnectionPk,
         operation: AuthOperation,

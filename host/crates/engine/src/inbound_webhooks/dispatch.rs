@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use sqlx::{PgConnection, Postgres, Transaction};
+use sqlx::PgConnection;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -19,12 +19,12 @@ use crate::inbound_webhooks::routing::{self, Match, WebhookEvent, match_events};
 use crate::outbound_webhooks::{Forwarded, note_forward};
 use syncline_providers::Catalogue;
 use syncline_providers::webhook::Webhook;
-use syncline_store::Store;
 use syncline_store::events::{Event, Events};
 use syncline_store::function_jobs::{self, JobWebhook, NewJob};
 use syncline_store::inbound_webhooks::log::State;
 use syncline_store::inbound_webhooks::{self, Routed, Subject, Waiting};
 use syncline_store::outbound_webhooks::{WebhookSettings, find_settings, notify};
+use syncline_store::{Store, Transaction};
 use syncline_telemetry::metrics::metrics;
 use syncline_types::functions::FunctionKind;
 use syncline_types::ids::{ConnectionPk, EnvironmentPk, FunctionName};
@@ -163,11 +163,7 @@ impl WebhookDispatch {
     }
 
     /// Locks webhooks that wait for dispatch. Also ensures that this host knows what was deployed when they arrived.
-    async fn lock_waiting(
-        &self,
-        share: i64,
-        limit: i64,
-    ) -> anyhow::Result<(Transaction<'static, Postgres>, Vec<Waiting>)> {
+    async fn lock_waiting(&self, share: i64, limit: i64) -> anyhow::Result<(Transaction, Vec<Waiting>)> {
         loop {
             let mut tx = self.store.begin().await?;
             let waiting = inbound_webhooks::lock_waiting(&mut tx, share, limit).await?;

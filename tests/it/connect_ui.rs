@@ -159,6 +159,7 @@ async fn other_pages_embed_the_connect_ui() {
     run_scenarios(&[
         "the_published_client_opens_the_page",
         "connect_js_opens_the_page",
+        "the_page_works_without_storage",
         "the_token_is_sent_only_to_the_api",
     ])
     .await;

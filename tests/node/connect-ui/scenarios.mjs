@@ -142,8 +142,30 @@ export async function connect_js_opens_the_page(stage, { shopKey }) {
     assert.equal(await page.evaluate(() => document.activeElement.id), 'open', 'the focus returns to its former element');
 }
 
-async function embedded(stage, address, shopKey) {
-    const page = await stage.page();
+/** The browser denies storage, as it can to a frame of another site. */
+export async function the_page_works_without_storage(stage, { shopKey }) {
+    const deny = async (page) => {
+        await page.addInitScript(() => {
+            const get = () => {
+                throw new DOMException('Access is denied for this document.', 'SecurityError');
+            };
+            Object.defineProperty(window, 'sessionStorage', { get });
+        });
+        return page;
+    };
+    await embedded(stage, `${stage.customer.url}/with-connect-js`, shopKey, await deny(await stage.page()));
+
+    const page = await deny(await stage.page());
+    await page.goto((await stage.session({ allowed_integrations: ['open'] })).connect_link);
+    await connect(page).click();
+    await heading(page, 'Unauthenticated is connected');
+    await page.goto(`${stage.host}/connect/`);
+    await heading(page, 'The session is missing');
+    assert.deepEqual(page.mishaps, []);
+}
+
+async function embedded(stage, address, shopKey, page) {
+    page ??= await stage.page();
     await page.goto(address);
     const { token } = await stage.session(onlyStripe);
     await page.evaluate((token) => window.openConnect(token), token);

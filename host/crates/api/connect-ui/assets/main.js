@@ -9,10 +9,10 @@ import { PopupError, authorize, openPopup } from './popup.js';
 import * as screens from './screens.js';
 import { nameOf } from './screens.js';
 import { setColors, setTheme } from './theme.js';
+import { forgetToken, storeToken, storedToken } from './token.js';
 
 /** Time limit for the parent page to send the token. */
 const TOKEN_TIMEOUT_MS = 10_000;
-const TOKEN_KEY = 'syncline.session_token';
 /** Error codes for an end user who did not allow access. */
 const DENIED = ['access_denied', 'user_denied', 'consent_required'];
 
@@ -48,8 +48,8 @@ async function start() {
 function takeToken() {
     const token = query.get('session_token');
     if (isFramed) return token;
-    if (!token) return sessionStorage.getItem(TOKEN_KEY);
-    sessionStorage.setItem(TOKEN_KEY, token);
+    if (!token) return storedToken();
+    storeToken(token);
     query.delete('session_token');
     history.replaceState(null, '', query.size > 0 ? `?${query}` : location.pathname);
     return token;
@@ -234,7 +234,7 @@ function succeed(integration, { connectionId, providerConfigKey, isPending }) {
     api.note('view:success', integration.unique_key);
     const payload = { connectionId, providerConfigKey: providerConfigKey ?? integration.unique_key };
     postToParent({ type: 'connect', payload: isPending ? { ...payload, isPending } : payload });
-    sessionStorage.removeItem(TOKEN_KEY);
+    forgetToken();
     const finish = () => {
         api.note('click:finish', integration.unique_key);
         postToParent({ type: 'close' });
@@ -262,7 +262,7 @@ function stopAt(error, onRetry) {
 
 function stop(kind, rest = {}) {
     if (kind === 'expired') {
-        sessionStorage.removeItem(TOKEN_KEY);
+        forgetToken();
         report('session_expired', t('expired.title'));
     }
     if (kind === 'no_token') report('missing_connect_session_token', t('no_token.title'));

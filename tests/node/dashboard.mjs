@@ -1,7 +1,8 @@
 // Uses the dashboard of a host in Chromium: `node dashboard.mjs '{"host": …, "pages": …, "screenshots": …}'`.
 //
 // Opens each page on a desktop in light colours and on a phone in dark ones, and for screenshots also the other way round.
-// Fails if a page has an error, loads something from another server, is too wide, is larger than 150 kB, or if axe finds a
+// A page is a path, or `{"path": …, "fill": {name: value}, "button": …, "shows": …}`: then the page is the result of the
+// form, which shows this text. Fails if a page has an error, loads something from another server, is too wide, is larger than 150 kB, or if axe finds a
 // problem.
 
 import assert from 'node:assert/strict';
@@ -34,7 +35,8 @@ async function check(screen, viewport, colorScheme) {
     const context = await browser.newContext({ viewport, colorScheme, reducedMotion: 'reduce', bypassCSP: false });
     const [name, value] = cookie.split('=');
     await context.addCookies([{ name, value, url: `${host}/dashboard` }]);
-    for (const [label, path] of Object.entries(pages)) {
+    for (const [label, target] of Object.entries(pages)) {
+        const { path, fill, button, shows } = typeof target === 'string' ? { path: target } : target;
         const page = await context.newPage();
         const where = `${label} (${path}), ${screen}, ${colorScheme}`;
         const problems = [];
@@ -51,6 +53,11 @@ async function check(screen, viewport, colorScheme) {
         const expect = (condition, failure) => condition || failures.push(`${where}: ${failure}`);
         const response = await page.goto(host + path);
         expect(response.status() === 200, `status ${response.status()}`);
+        for (const [name, value] of Object.entries(fill ?? {})) await page.locator(`[name="${name}"]`).fill(value);
+        if (button) {
+            await page.getByRole('button', { name: button }).click();
+            await page.locator('main').getByText(shows).first().waitFor();
+        }
         expect((await page.locator('h1').count()) === 1, 'there must be one main heading');
         const overflow = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
         expect(overflow <= 0, `${overflow} px too wide`);

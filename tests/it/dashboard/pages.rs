@@ -4,13 +4,14 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 use super::MARKUP;
-use crate::support::{Bundle, Person, Stage, repository, save};
+use crate::support::webhook_scene::Scene;
+use crate::support::{Bundle, Host, Person, Receiver, Stage, eventually, repository, save, text};
 
 /// Opens pages, by their names, in both colour schemes and on two screens.
-async fn open(stage: &Stage, person: &Person, pages: Value) {
+async fn open(host: &Host, person: &Person, pages: Value) {
     let screenshots = std::env::var_os("SYNCLINE_SCREENSHOTS").map(repository);
     let task = json!({
-        "host": stage.host.base_url(),
+        "host": host.base_url(),
         "cookie": person.cookie(),
         "pages": pages,
         "screenshots": screenshots,
@@ -40,7 +41,7 @@ async fn every_page_is_accessible_on_every_screen() {
     let run = &stage.db.texts("SELECT id::text FROM runs ORDER BY started_at DESC LIMIT 1").await[0];
     let of_connection = format!("integration=hostile&connection={}", stage.id);
     open(
-        &stage,
+        &stage.host,
         &ada,
         json!({
             "accounts": "/dashboard/accounts",
@@ -72,6 +73,62 @@ async fn every_page_is_accessible_on_every_screen() {
             "action-json": "/dashboard/environments/dev/actions/hostile/fail?mode=json",
             "inbound-webhooks": "/dashboard/environments/dev/inbound-webhooks",
             "outbound-webhooks": "/dashboard/environments/dev/outbound-webhooks",
+        }),
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn every_detail_page_is_accessible_on_every_screen() {
+    let receiver = Receiver::start().await;
+    let scene = Scene::with(|options| options.variable("SYNCLINE_EGRESS_ALLOW", &receiver.address())).await;
+    let webhook_url = json!({ "webhook_url": receiver.url("/hooks") });
+    scene.host.patch("/environment", &webhook_url).await.expect(200);
+    let body = json!({ "ref": MARKUP, "repository": { "full_name": "acme/shop" } });
+    let webhook = scene.deliver("push", "d1", &body).await.expect(200);
+    let webhook = webhook.header("x-syncline-webhook-id").expect("the response has a webhook id").to_owned();
+    scene.wait_for_state(&webhook, "processed").await;
+
+    let setting_aside =
+        Bundle::guest("hostile").replace("[models.Item]\n", "[models.Item]\non_bad_record = \"set_aside\"\n");
+    scene.host.deploy(&setting_aside).await;
+    let connection = scene.host.connect("hostile", json!({ "steps": 0 })).await;
+    connection.commit(json!([save(&json!([{ "id": "bad", "count": MARKUP }]))])).await;
+    let letters = scene.host.get("/dead-letters").await.expect(200).json();
+    let letter = text(&letters["dead_letters"][0]["id"]).to_owned();
+    let deliveries = eventually("a webhook was delivered", async || {
+        let found = scene.host.get("/webhooks/deliveries?state=delivered").await.expect(200).json();
+        found["deliveries"][0]["id"].as_str().map(str::to_owned)
+    });
+    let delivery = deliveries.await;
+    let job = connection.trigger_async("print", &json!(MARKUP)).await;
+    connection.result(&job).await.expect(200);
+    let failed = connection.trigger_async("fail", &json!({ "code": "odd", "message": MARKUP })).await;
+    connection.result(&failed).await.expect(400);
+    let id_of = |path: &str| path.rsplit_once('/').expect("a path").1.to_owned();
+
+    let ada = Person::administrator(&scene.host, &scene.db).await;
+    let page = |path: String| format!("/dashboard/environments/dev/{path}");
+    let outcome = |action: &str, fields: Value, shows: &str| {
+        let mut fill = fields;
+        fill["connection"] = json!(connection.id);
+        json!({
+            "path": page(format!("actions/hostile/{action}")), "fill": fill, "button": "Run the action",
+            "shows": shows,
+        })
+    };
+    open(
+        &scene.host,
+        &ada,
+        json!({
+            "dead-letter": page(format!("dead-letters/{letter}")),
+            "inbound-webhook": page(format!("inbound-webhooks/{webhook}")),
+            "delivery": page(format!("outbound-webhooks/{delivery}")),
+            "job": page(format!("action-jobs/{}", id_of(&job))),
+            "failed-job": page(format!("action-jobs/{}", id_of(&failed))),
+            "action-outcome": outcome("print", json!({ "input/input": "hello" }), "success"),
+            "action-failure":
+                outcome("fail", json!({ "input/code": "odd", "input/message": MARKUP }), "action_script_runtime_error"),
         }),
     )
     .await;

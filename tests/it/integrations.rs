@@ -306,9 +306,22 @@ async fn an_update_changes_only_the_given_fields() {
     assert_eq!(
         shown["credentials"],
         json!({
+            "type": "OAUTH2", "client_id": "id-2", "client_secret": "********", "scopes": "a:read,b.write",
+            "webhook_secret": "********",
+        })
+    );
+    let cleared = json!({ "scopes": "", "webhook_secret": null });
+    let (_, shown) = patch(json!({ "credentials": cleared })).await;
+    assert_eq!(
+        shown["credentials"],
+        json!({
             "type": "OAUTH2", "client_id": "id-2", "client_secret": "********", "scopes": "", "webhook_secret": null,
         })
     );
+    let echoed = json!({ "credentials": { "type": "OAUTH2", "webhook_secret": "********" } });
+    let refused = host.patch("/integrations/crm", &echoed).await;
+    assert_eq!(refused.refusal(), (400, "invalid_body".to_owned()));
+    assert!(refused.message().contains("is the mask"), "{}", refused.message());
     let (answer, _) = patch(json!({ "forward_webhooks": true, "custom": { "c": "2" } })).await;
     assert_eq!((&answer["display_name"], &answer["forward_webhooks"]), (&json!("Theirs"), &json!(true)));
     let many: serde_json::Map<String, Value> = (0..99).map(|n| (format!("k{n}"), json!("v"))).collect();

@@ -280,7 +280,8 @@ pub(super) struct UpdateIntegrationRequest {
     display_name: Option<String>,
     /// Whether to forward provider webhooks to the webhook URL of the environment.
     forward_webhooks: Option<bool>,
-    /// Credentials of the app. They replace the previous ones completely.
+    /// Credentials of the app. Members that are omitted stay unchanged; `scopes` and `webhook_secret` are removed with
+    /// `""` and `null`.
     #[schema(value_type = Option<Object>)]
     credentials: Option<Map<String, Value>>,
     /// Settings to add or replace, by name. At most 100 in total.

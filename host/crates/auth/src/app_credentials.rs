@@ -66,7 +66,10 @@ pub enum AppCredentialsError {
     OtherMode { expected: AuthMode },
     #[error("must be a text of 1 to {max_bytes} bytes")]
     Text { name: &'static str, max_bytes: usize },
-    #[error("is the mask that responses contain instead of the secret; send the secret itself")]
+    #[error(
+        "is the mask that responses contain instead of the secret; send the secret itself, or omit the member to \
+         keep the stored one"
+    )]
     Mask { name: &'static str },
     #[error(
         "must be a list of scopes, separated by commas without spaces; a scope consists of letters, digits and \
@@ -131,6 +134,46 @@ impl AppCredentials {
         }
     }
 
+    /// Parses changed app credentials. Members that the client omits keep their values.
+    pub fn parse_change(
+        mode: AuthMode,
+        mut members: Map<String, Value>,
+        previous: Option<&Self>,
+    ) -> Result<Self, AppCredentialsError> {
+        for (name, value) in previous.map(|previous| previous.members(mode)).unwrap_or_default() {
+            members.entry(name).or_insert(value);
+        }
+        Self::parse(mode, members)
+    }
+
+    /// The members from which [`parse`](Self::parse) creates these credentials, with all secrets. Empty if the
+    /// credentials are of another auth mode, because the provider's entry has changed.
+    fn members(&self, mode: AuthMode) -> Map<String, Value> {
+        let is_of_mode = match self {
+            Self::App(_) => mode == AuthMode::App,
+            Self::Custom { .. } => mode == AuthMode::Custom,
+            Self::OAuth(_) => !matches!(mode, AuthMode::App | AuthMode::Custom),
+        };
+        let Value::Object(mut members) = self.to_wire(mode) else { return Map::new() };
+        if !is_of_mode {
+            return Map::new();
+        }
+        let client_secret = self.oauth().map(|oauth| &oauth.client_secret);
+        let webhook_secret = self.oauth().and_then(|oauth| oauth.webhook_secret.as_ref());
+        let private_key = self.app().map(|app| &app.private_key);
+        let secrets = [
+            ("client_secret", client_secret),
+            ("webhook_secret", webhook_secret),
+            ("private_key", private_key),
+        ];
+        for (name, secret) in secrets {
+            if let (Some(member), Some(secret)) = (members.get_mut(name), secret) {
+                *member = secret.expose().as_str().into();
+            }
+        }
+        members
+    }
+
     /// Returns the app that end users consent to, if there is one.
     pub fn oauth(&self) -> Option<&OAuthApp> {
         match self {
@@ -167,7 +210,7 @@ impl AppCredentials {
                 "client_id": oauth.client_id,
                 "client_secret": MASK,
                 "scopes": oauth.scopes.join(","),
-                "webhook_secret": oauth.webhook_secret.as_ref().map(Secret::expose),
+                "webhook_secret": oauth.webhook_secret.as_ref().map(|_| MASK),
             }),
             Self::App(app) => json!({
                 "type": mode.as_str(),
@@ -202,8 +245,12 @@ impl Fields {
         }
     }
 
-    fn secret(&mut self, name: &'static str) -> Result<Secret<String>, AppCredentialsError> {
-        let secret = Secret::new(self.text(name, MAX_SECRET)?);
+    fn secret(
+        &mut self,
+        name: &'static str,
+        max_bytes: usize,
+    ) -> Result<Secret<String>, AppCredentialsError> {
+        let secret = Secret::new(self.text(name, max_bytes)?);
         if secret.expose() == MASK {
             return Err(AppCredentialsError::Mask { name });
         }
@@ -213,7 +260,7 @@ impl Fields {
     fn client(&mut self) -> Result<OAuthApp, AppCredentialsError> {
         Ok(OAuthApp {
             client_id: self.text("client_id", MAX_TEXT)?,
-            client_secret: self.secret("client_secret")?,
+            client_secret: self.secret("client_secret", MAX_SECRET)?,
             scopes: Vec::new(),
             webhook_secret: None,
         })
@@ -240,7 +287,7 @@ impl Fields {
                 self.0.remove(NAME);
                 Ok(None)
             }
-            Some(_) => self.text(NAME, MAX_TEXT).map(|secret| Some(secret.into())),
+            Some(_) => self.secret(NAME, MAX_TEXT).map(Some),
             None => Ok(None),
         }
     }
@@ -252,7 +299,7 @@ impl Fields {
         if !Url::parse(&app_link).is_ok_and(|url| matches!(url.scheme(), "http" | "https")) {
             return Err(AppCredentialsError::Link);
         }
-        let private_key = self.secret("private_key")?;
+        let private_key = self.secret("private_key", MAX_SECRET)?;
         if !is_rsa_key(private_key.expose()) {
             return Err(AppCredentialsError::PrivateKey);
         }
@@ -311,6 +358,7 @@ mod tests {
             (AuthMode::OAuth2, with(oauth(), "scopes", json!("read,")), Some("scopes")),
             (AuthMode::OAuth2, with(oauth(), "scopes", json!(["read"])), Some("scopes")),
             (AuthMode::OAuth2, with(oauth(), "webhook_secret", json!("")), Some("webhook_secret")),
+            (AuthMode::OAuth2, with(oauth(), "webhook_secret", json!(MASK)), Some("webhook_secret")),
             (AuthMode::OAuth2, with(oauth(), "app_id", json!("1")), Some("app_id")),
             (AuthMode::App, with(app.clone(), "app_link", json!("javascript:alert(1)")), Some("app_link")),
             (AuthMode::App, with(app.clone(), "private_key", json!("-----BEGIN")), Some("private_key")),
@@ -332,13 +380,43 @@ mod tests {
         let wire = parse(AuthMode::Custom, app.clone()).unwrap().to_wire(AuthMode::Custom);
         assert_eq!(wire, with(with(app, "client_secret", json!(MASK)), "private_key", json!(MASK)));
         let scoped = with(oauth(), "scopes", json!("read:all,write"));
-        assert_eq!(
-            parse(AuthMode::OAuth2, scoped).unwrap().to_wire(AuthMode::OAuth2),
-            json!({
-                "type": "OAUTH2", "client_id": "id", "client_secret": MASK, "scopes": "read:all,write",
-                "webhook_secret": null,
-            })
-        );
+        let shown = |value: Value| parse(AuthMode::OAuth2, value).unwrap().to_wire(AuthMode::OAuth2);
+        let expected = json!({
+            "type": "OAUTH2", "client_id": "id", "client_secret": MASK, "scopes": "read:all,write",
+            "webhook_secret": null,
+        });
+        assert_eq!(shown(scoped.clone()), expected);
+        let signed = with(scoped, "webhook_secret", json!("planted"));
+        assert_eq!(shown(signed), with(expected, "webhook_secret", json!(MASK)));
+    }
+
+    #[test]
+    fn omitted_members_of_a_change_keep_their_values() {
+        let change = |mode, before: &AppCredentials, value: Value| {
+            let Value::Object(members) = value else { panic!("not an object") };
+            AppCredentials::parse_change(mode, members, Some(before))
+        };
+        let full = with(with(oauth(), "scopes", json!("read")), "webhook_secret", json!("planted-2"));
+        let before = parse(AuthMode::OAuth2, full).unwrap();
+        let after = change(AuthMode::OAuth2, &before, json!({ "client_id": "other" })).unwrap();
+        let after = after.oauth().unwrap();
+        assert_eq!((&*after.client_id, after.client_secret.expose().as_str()), ("other", "planted"));
+        assert_eq!(after.scopes, ["read"]);
+        assert_eq!(after.webhook_secret.as_ref().unwrap().expose(), "planted-2");
+        let cleared = json!({ "scopes": "", "webhook_secret": null });
+        let cleared = change(AuthMode::OAuth2, &before, cleared).unwrap();
+        let cleared = cleared.oauth().unwrap();
+        assert!(cleared.scopes.is_empty() && cleared.webhook_secret.is_none());
+        let error = change(AuthMode::App, &before, json!({ "app_id": "1" })).unwrap_err();
+        assert_eq!(error.field(), Some("type"), "members of another auth mode are not kept");
+
+        let app = json!({
+            "type": "APP", "app_id": "1", "app_link": "https://code.test/apps/a", "private_key": PRIVATE_KEY,
+        });
+        let before = parse(AuthMode::App, app).unwrap();
+        let after = change(AuthMode::App, &before, json!({ "app_id": "2" })).unwrap();
+        let after = after.app().unwrap();
+        assert_eq!((&*after.app_id, after.private_key.expose().as_str()), ("2", PRIVATE_KEY));
     }
 
     #[test]

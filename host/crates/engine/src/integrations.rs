@@ -43,7 +43,7 @@ pub struct IntegrationChange {
     pub unique_key: Option<IntegrationKey>,
     pub display_name: Option<String>,
     pub forward_webhooks: Option<bool>,
-    /// Replaces the app's credentials, as a client sends them.
+    /// Changes of the app's credentials, as a client sends them. Members that are omitted stay as they are.
     pub credentials: Option<Map<String, Value>>,
     /// Merged into the settings, key by key.
     pub settings: IntegrationSettings,
@@ -187,7 +187,10 @@ impl Integrations {
     ) -> Result<Integration, IntegrationError> {
         let mode = self.provider(&new.provider)?.auth_mode;
         let credentials = match new.credentials {
-            Some(members) => Some(parse_credentials(mode, members)?),
+            Some(members) => {
+                let parsed = AppCredentials::parse(mode, members);
+                Some(parsed.map_err(IntegrationError::InvalidCredentials)?)
+            }
             None if AppCredentials::are_required(mode) => {
                 return Err(IntegrationError::MissingCredentials { provider: new.provider, mode });
             }
@@ -236,7 +239,13 @@ impl Integrations {
         let credentials = match change.credentials {
             Some(members) => {
                 let mode = self.provider(&before.provider)?.auth_mode;
-                Some(parse_credentials(mode, members)?.seal(data_key, before.id))
+                let previous = before.sealed_credentials.as_deref();
+                // Credentials that cannot be decrypted any more can be replaced completely.
+                let previous =
+                    previous.and_then(|sealed| AppCredentials::open(data_key, before.id, sealed).ok());
+                let changed = AppCredentials::parse_change(mode, members, previous.as_ref());
+                let changed = changed.map_err(IntegrationError::InvalidCredentials)?;
+                Some(changed.seal(data_key, before.id))
             }
             None => before.sealed_credentials,
         };
@@ -291,13 +300,6 @@ impl Integrations {
     fn provider(&self, slug: &ProviderSlug) -> Result<&Arc<Provider>, IntegrationError> {
         self.catalogue.find(slug).ok_or_else(|| IntegrationError::UnknownProvider(slug.clone()))
     }
-}
-
-fn parse_credentials(
-    mode: AuthMode,
-    members: Map<String, Value>,
-) -> Result<AppCredentials, IntegrationError> {
-    AppCredentials::parse(mode, members).map_err(IntegrationError::InvalidCredentials)
 }
 
 fn check_count(name: &'static str, count: usize) -> Result<(), IntegrationError> {

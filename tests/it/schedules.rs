@@ -366,6 +366,10 @@ async fn commands_apply_to_all_syncs_and_connections_unless_named() {
                     "syncs": [{ "name": "steps", "variant": "base" }] }),
             [0, 1, 0, 0],
         ),
+        (
+            json!({ "provider_config_key": "hostile", "connection_id": stage.id, "syncs": [{ "name": "steps" }] }),
+            [0, 1, 0, 0],
+        ),
         (json!({ "provider_config_key": "hostile", "connection_id": stage.id, "syncs": [] }), [1, 1, 0, 0]),
         (json!({ "provider_config_key": "hostile", "syncs": ["commit-raw"] }), [1, 0, 1, 0]),
         (json!({ "provider_config_key": "hostile", "syncs": [] }), [1, 1, 1, 1]),

@@ -28,7 +28,7 @@ use syncline_types::ids::{ConnectionId, FunctionName, IntegrationKey, InvalidNam
 
 const MAX_SYNCS: usize = 256;
 
-/// A sync: its name, `name::variant`, or an object with `name` and `variant`.
+/// A sync: its name, `name::variant`, or an object with `name` and, optionally, `variant`.
 // Deserialized by hand, because serde's message for an untagged enum does not say what is allowed.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(untagged)]
@@ -43,8 +43,8 @@ pub(super) enum SyncReference {
 pub(super) struct NamedVariant {
     /// Name of the sync.
     name: String,
-    /// Name of the variant; `base` is the default variant.
-    variant: String,
+    /// Name of the variant. Default: `base`.
+    variant: Option<String>,
 }
 
 /// The syncs to run.
@@ -479,7 +479,9 @@ impl SyncReference {
     fn parse(&self) -> Result<(FunctionName, Variant), InvalidName> {
         let (name, variant) = match self {
             Self::Name(text) => text.split_once("::").unwrap_or((text, Variant::BASE)),
-            Self::Variant(named) => (named.name.as_str(), named.variant.as_str()),
+            Self::Variant(NamedVariant { name, variant }) => {
+                (name.as_str(), variant.as_deref().unwrap_or(Variant::BASE))
+            }
         };
         Ok((name.parse()?, variant.parse()?))
     }

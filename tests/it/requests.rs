@@ -66,6 +66,67 @@ async fn too_deeply_nested_json_is_rejected() {
 }
 
 #[tokio::test]
+async fn member_names_that_serde_interprets_are_rejected() {
+    let stage = Stage::hostile().await;
+    let post = async |method: &str, path: &str, body: &str| {
+        let request = stage.request(method, path).header("Content-Type", "application/json");
+        request.bytes(body.to_owned()).send().await
+    };
+    let none =
+        r#""provider_config_key":"hostile","connection_id":"customer-1","credentials":{"type":"NONE"}"#;
+    for reserved in [
+        r#"{"$serde_json::private::RawValue":"{\"a\":1}"}"#,
+        r#"{"\u0024serde_json::private::RawValue":"{\"a\":1}"}"#,
+        r#"{"a":[{"$serde_json::private::Number":"1"}]}"#,
+    ] {
+        for (method, path, body) in [
+            ("POST", "/connections", format!(r#"{{{none},"metadata":{reserved}}}"#)),
+            ("POST", "/connections", format!(r#"{{{none},"connection_config":{{"a":{reserved}}}}}"#)),
+            ("POST", "/connection/customer-1/metadata", reserved.to_owned()),
+            (
+                "POST",
+                "/integrations",
+                format!(r#"{{"provider":"hubspot","unique_key":"a","credentials":{reserved}}}"#),
+            ),
+            ("POST", "/action/trigger", format!(r#"{{"action_name":"save-raw","input":{reserved}}}"#)),
+            (
+                "POST",
+                "/connect/sessions",
+                format!(
+                    r#"{{"tags":{{}},"integrations_config_defaults":{{"hostile":{{"connection_config":{reserved}}}}}}}"#
+                ),
+            ),
+        ] {
+            let answer = post(method, path, &body).await;
+            assert_eq!(answer.refusal(), (400, "invalid_body".to_owned()), "{body}");
+            assert!(answer.message().contains("reserved name"), "{body}: {}", answer.message());
+        }
+        let call = format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"print","arguments":{reserved}}}}}"#
+        );
+        let answer = post("POST", "/mcp", &call).await.expect(400);
+        assert!(answer.text().contains("reserved name"), "{}", answer.text());
+    }
+
+    // Text of functions stays text.
+    let fields = r#"{"$serde_json::private::RawValue":"[1]"}"#;
+    stage.action("log-fields", &json!(fields)).await.expect(200);
+    let logged = eventually("the run is stored", async || {
+        let run = stage.host.get("/runs?function=log-fields").await.expect(200).json()["runs"][0].clone();
+        Some(run["id"].as_str()?.to_owned()).filter(|_| run["state"] == "success")
+    })
+    .await;
+    let log = stage.host.get(&format!("/runs/{logged}/logs")).await.expect(200).json();
+    let lines = log["logs"].as_array().expect("a list").iter();
+    let stored: Vec<_> = lines.map(|line| &line["fields"]).filter(|fields| !fields.is_null()).collect();
+    assert_eq!(stored, [&json!(fields)], "{log}");
+    let record = format!(r#"[{{"id":"a","name":"x","more":{fields}}}]"#);
+    stage.save_raw("Item", &record).await.expect(200);
+    let records = stage.get_records(&[("model", "Item")]).await.expect(200).text();
+    assert!(records.contains(fields), "{records}");
+}
+
+#[tokio::test]
 async fn an_invalid_body_is_rejected_with_the_field() {
     let stage = Stage::hostile().await;
     let connection = |changes: Value| {
@@ -113,6 +174,7 @@ async fn an_invalid_body_is_rejected_with_the_field() {
             "credentials.apiKey",
         ),
         ("/connections", connection(json!({ "metadata": [] })), "metadata"),
+        ("/connections", connection(json!({ "metadata": null })), "metadata"),
         ("/connections", connection(json!({ "tags": { "1st": "x" } })), "tags.1st"),
         ("/connections", connection(json!({ "tags": { "key": 7 } })), "tags.key"),
         ("/connections", connection(json!({ "end_user": { "email": "a@example.com" } })), "end_user.id"),

@@ -22,6 +22,7 @@ use syncline_auth::{Client, Environment, Right, Scope, SessionToken};
 use syncline_engine::ConnectSession;
 use syncline_types::actor::Actor;
 use syncline_types::ids::{ConnectionId, IntegrationKey, InvalidName};
+use syncline_types::json;
 use syncline_web::request_source::RequestSource;
 
 /// Longest JSON body, in bytes.
@@ -362,11 +363,17 @@ pub fn check_content_type(headers: &HeaderMap, expected: &'static str) -> Result
     Err(ApiError::ContentType { given: essence.chars().take(100).collect(), expected })
 }
 
+/// Rejects a body with a member that serde would interpret.
+pub fn check_names(body: &[u8]) -> Result<(), ApiError> {
+    json::check_names(body).map_err(|reserved| ApiError::body("invalid_key", &[], reserved.to_string()))
+}
+
 fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     // Serde would accept a list as the members of a struct, in order.
     if bytes.trim_ascii_start().starts_with(b"[") {
         return Err(ApiError::body("invalid_type", &[], "the body must be an object, not a list"));
     }
+    check_names(bytes)?;
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let malformed = |error: &serde_json::Error| ApiError::Json { problem: error.to_string() };
     match serde_path_to_error::deserialize(&mut deserializer) {

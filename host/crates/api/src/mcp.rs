@@ -28,6 +28,7 @@ use super::extract::{
     ConnectionHeaders, EnvironmentAuth, MAX_BODY_BYTES, NoQuery, check_content_type, read_body,
 };
 use syncline_auth::{Scope, rights};
+use syncline_types::json::check_names;
 
 /// `rmcp` requires clients to accept both types. This host always answers with JSON, because it streams nothing.
 const BOTH_FORMS: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
@@ -174,6 +175,7 @@ struct Message {
 /// The message is parsed twice: `rmcp` decides what it does, and this function which scope it needs. Both must succeed.
 /// Duplicate members, which the parsers could interpret differently, are rejected here.
 fn read_message(body: &[u8]) -> Result<Message, (ErrorCode, String)> {
+    check_names(body).map_err(|reserved| (ErrorCode::INVALID_REQUEST, reserved.to_string()))?;
     let json: &RawValue = serde_json::from_slice(body)
         .map_err(|error| (ErrorCode::PARSE_ERROR, format!("the body is not JSON: {error}")))?;
     let no_message = || {

@@ -11,7 +11,9 @@ use utoipa::ToSchema;
 
 use super::App;
 use super::error::{ApiError, ErrorBody, FieldError};
-use super::extract::{ApiPath, ApiQuery, MAX_BODY_BYTES, SessionQueryAuth, check_content_type, read_body};
+use super::extract::{
+    ApiPath, ApiQuery, MAX_BODY_BYTES, SessionQueryAuth, check_content_type, check_names, read_body,
+};
 use syncline_auth::ClientOverride;
 use syncline_engine::{ConnectSession, TypedCredentials};
 use syncline_providers::{AuthMode, Provider, WrongAnswer, WrongAnswerKind, check_answers};
@@ -64,6 +66,7 @@ impl FromRequest<App> for TypedBody {
         if bytes.is_empty() {
             return Ok(Self(Map::new()));
         }
+        check_names(&bytes)?;
         match serde_json::from_slice(&bytes) {
             Ok(Value::Object(members)) => Ok(Self(members)),
             Ok(_) => Err(ApiError::body("invalid_type", &[], "must be an object")),

@@ -13,6 +13,7 @@ use zeroize::Zeroizing;
 pub use self::import::CredentialsError;
 
 use syncline_providers::AuthMode;
+use syncline_types::json;
 use syncline_types::secret::{Secret, serialize_exposed, serialize_exposed_option};
 
 /// The credentials of one connection. The tag is the wire name of the auth mode. The serde form contains all secrets
@@ -339,7 +340,7 @@ fn with_raw(mut wire: Value, raw: &Secret<String>) -> Value {
 
 /// Returns the parsed response, or its text if it is not JSON.
 fn parse_raw(raw: &Secret<String>) -> Value {
-    serde_json::from_str(raw.expose()).unwrap_or_else(|_| Value::String(raw.expose().clone()))
+    json::parse(raw.expose()).unwrap_or_else(|_| Value::String(raw.expose().clone()))
 }
 
 /// Removes null members, because the wire format omits absent values. The provider's own response in `raw` keeps its

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::problem::{MAX_PROBLEMS, Problem};
 use super::schema_cost::Costs;
+use syncline_types::json::check_names;
 
 /// Maximum number of subschemas that may evaluate one value.
 const MAX_AT_ONCE: u64 = 10_000;
@@ -110,6 +111,7 @@ fn extent(value: &Value) -> (usize, u64) {
 }
 
 fn parse(text: &str) -> Result<Value, Problem> {
+    check_names(text.as_bytes()).map_err(|reserved| Problem::here(reserved.to_string()))?;
     serde_json::from_str(text)
         .map_err(|_| Problem::here("contains a number beyond ±1.8e308, which schemas cannot check"))
 }

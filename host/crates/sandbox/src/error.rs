@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 use syncline_types::error_code::ErrorCode;
 use syncline_types::failure_code::FailureCode;
+use syncline_types::json;
 
 use super::{Failure, Limit, RunLog};
 
@@ -73,7 +74,7 @@ impl FunctionError {
         let code = cut(mask.text(&code).into_owned(), max_bytes);
         let message = cut(mask.text(&message).into_owned(), max_bytes);
         let details = details.filter(|details| details.len() <= max_bytes);
-        let details = details.and_then(|json| serde_json::from_str(&json).ok());
+        let details = details.and_then(|text| json::parse(&text).ok());
         match (code.parse(), details.map(|details| mask.json(details))) {
             (Ok(FailureCode::ProviderHttpError), Some(upstream)) => Self::Provider { message, upstream },
             (_, details) => Self::Failed { code, message, details },

@@ -9,6 +9,7 @@ pub mod error_code;
 pub mod failure_code;
 pub mod functions;
 pub mod ids;
+pub mod json;
 pub mod sanitize;
 pub mod secret;
 pub mod units;

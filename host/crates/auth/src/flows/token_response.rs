@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use super::FlowError;
 use syncline_providers::{Provider, TokenResponsePaths};
+use syncline_types::json;
 use syncline_types::secret::{Mask, Secret};
 
 const MAX_SHOWN: usize = 300;
@@ -83,7 +84,7 @@ pub fn find<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
 
 /// Parses JSON, or the form encoding that some providers still use.
 pub(super) fn parse(body: &[u8]) -> Option<Value> {
-    if let Ok(value @ Value::Object(_)) = serde_json::from_slice(body) {
+    if let Ok(value @ Value::Object(_)) = json::parse_bytes(body) {
         return Some(value);
     }
     let text = std::str::from_utf8(body).ok()?.trim();

@@ -9,6 +9,7 @@ use crate::authorizations::AuthorizationError;
 use syncline_auth::flows::find_in_response;
 use syncline_providers::{Provider, UnusableConfig};
 use syncline_types::ids::IntegrationKey;
+use syncline_types::json;
 use syncline_types::sanitize::contains_nul;
 use syncline_types::secret::Secret;
 
@@ -49,7 +50,7 @@ pub(super) fn add_automated(
     query: &str,
     token_response: &Secret<String>,
 ) -> Result<(), UnusableConfig> {
-    let response: Value = serde_json::from_str(token_response.expose()).unwrap_or_default();
+    let response = json::parse(token_response.expose()).unwrap_or_default();
     for (name, question) in &provider.connection_config {
         let from_redirect = question.from_redirect.as_deref().and_then(|wanted| {
             let found = form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == wanted);

@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 use syncline_model::{canonical_text, with_whole_characters};
 use syncline_providers::webhook::{Pointer, Webhook, media_type};
 use syncline_store::inbound_webhooks::Format;
+use syncline_types::json;
 
 /// A parsed body.
 #[derive(Debug)]
@@ -64,11 +65,11 @@ impl Payload {
         let text = std::str::from_utf8(body).map_err(|_| "it is not UTF-8".to_owned())?;
         // Some bodies begin with a byte order mark, which UTF-8 does not need.
         let text = text.trim_start_matches('\u{feff}');
-        match serde_json::from_str(text) {
+        match json::parse(text) {
             Ok(json) => Ok(Self { format, json, text: text.to_owned() }),
             Err(problem) if is_json_text(text.as_bytes()) => {
                 let text = with_whole_characters(text);
-                let json = serde_json::from_str(&text).map_err(|_| problem.to_string())?;
+                let json = json::parse(&text).map_err(|_| problem.to_string())?;
                 Ok(Self { format, json, text })
             }
             Err(problem) => Err(problem.to_string()),

@@ -10,6 +10,7 @@ use syncline_sandbox::{FunctionError, Interrupt};
 use syncline_store::runs::RunError;
 use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::{ConnectionId, FunctionName, IntegrationKey};
+use syncline_types::json;
 use syncline_types::sanitize::{sanitize_json, sanitize_text};
 
 /// Why an action returned no result.
@@ -163,8 +164,8 @@ fn shown_upstream(upstream: &Value) -> Value {
 /// The body of a provider's response: parsed if it is a complete JSON object or array, and text otherwise.
 fn upstream_body(upstream: &Value) -> Value {
     let body = upstream.get("body").cloned().unwrap_or_default();
-    let parsed = body.as_str().and_then(|text| serde_json::from_str(text).ok());
-    parsed.filter(|parsed: &Value| parsed.is_object() || parsed.is_array()).unwrap_or(body)
+    let parsed = body.as_str().and_then(|text| json::parse(text).ok());
+    parsed.filter(|parsed| parsed.is_object() || parsed.is_array()).unwrap_or(body)
 }
 
 fn join_problems(problems: &[Problem]) -> String {

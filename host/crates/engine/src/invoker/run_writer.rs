@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use syncline_sandbox::LogEntry;
 use syncline_store::Store;
 use syncline_store::runs::{self, FinishedRun, LogLine};
+use syncline_types::json;
 use syncline_types::sanitize::sanitize_json;
 
 const COLLECT_FOR: Duration = Duration::from_millis(100);
@@ -154,9 +155,7 @@ pub(crate) fn log_lines(entries: Vec<LogEntry>) -> Vec<LogLine> {
         level: entry.level.as_str(),
         message: entry.message,
         // Fields that are not JSON are stored as text.
-        fields: entry
-            .fields
-            .map(|text| sanitize_json(serde_json::from_str(&text).unwrap_or(Value::String(text)))),
+        fields: entry.fields.map(|text| sanitize_json(json::parse(&text).unwrap_or(Value::String(text)))),
     };
     entries.into_iter().map(line).collect()
 }

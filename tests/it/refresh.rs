@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
-use crate::support::{Api, Host, KEY, OAuthScene, SECRET_KEY, eventually, text};
+use crate::support::{Api, Browser, Host, KEY, OAuthScene, SECRET_KEY, eventually, open_session, text};
 
 fn show(id: &str, more: &str) -> String {
     format!("/connections/{id}?provider_config_key={KEY}{more}")
@@ -100,7 +100,9 @@ async fn an_unavailable_provider_is_an_error_only_after_the_token_expires() {
     let scene = OAuthScene::with_token_lifetime(6).await;
     let id = scene.connect_account().await;
     scene.server.set_fault("error").await;
-    let still = token(&scene.host, &id, "&force_refresh=true").await;
+    let forced = scene.host.get(&show(&id, "&force_refresh=true")).await;
+    assert_eq!(forced.refusal(), (424, "invalid_credentials".to_owned()));
+    let still = token(&scene.host, &id, "").await;
     scene.expect_accepted(&still).await;
     tokio::time::sleep(Duration::from_secs(7)).await;
 
@@ -116,6 +118,78 @@ async fn an_unavailable_provider_is_an_error_only_after_the_token_expires() {
     let fresh = token(&scene.host, &id, "&force_refresh=true").await;
     scene.expect_accepted(&fresh).await;
     assert_eq!(errors().await, Value::Array(Vec::new()), "the error is cleared");
+}
+
+#[tokio::test]
+async fn a_failed_refresh_does_not_concern_the_credentials_of_a_reconnect() {
+    let scene = OAuthScene::create().await;
+    let webhooks = json!({ "webhook_url": format!("{}/webhooks", scene.server.issuer()) });
+    scene.host.patch("/environment", &webhooks).await.expect(200);
+    let id = scene.connect_account().await;
+    let session = json!({ "connection_id": id, "integration_id": KEY });
+    let session = open_session(&scene.host, "/connect/sessions/reconnect", session).await;
+    let mut browser = Browser::new();
+    let callback = scene.authorize(&mut browser, &session, "").await;
+
+    scene.server.set_fault("hold").await;
+    let path = show(&id, "&force_refresh=true");
+    let refreshed = async {
+        let answer = scene.host.get(&path).await;
+        (answer.status.as_u16(), answer.json()["credentials"]["access_token"].clone())
+    };
+    let reconnected = async {
+        let leased = "SELECT count(*) FROM connections WHERE refresh_owner IS NOT NULL";
+        eventually("the refresh is in progress", async || (scene.db.number(leased).await == 1).then_some(()))
+            .await;
+        scene.server.set_fault("none").await;
+        browser.visit(callback.as_str()).await.answer.expect(200);
+        let current = token(&scene.host, &id, "").await;
+        assert_eq!(scene.server.fail_held().await, 1);
+        current
+    };
+    let (refreshed, current) = tokio::join!(refreshed, reconnected);
+    assert_eq!(refreshed, (200, json!(current)));
+    scene.expect_accepted(&current).await;
+    assert_eq!(scene.connections().await[0]["errors"], json!([]));
+    let failures = "SELECT body FROM outbound_webhook_deliveries WHERE body LIKE '%\"refresh\"%'";
+    assert_eq!(scene.db.texts(failures).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn an_expired_token_without_a_refresh_token_is_an_error_of_its_connection() {
+    let scene = OAuthScene::create().await;
+    let webhooks = json!({ "webhook_url": format!("{}/webhooks", scene.server.issuer()) });
+    scene.host.patch("/environment", &webhooks).await.expect(200);
+    let import = async |expires_at: &str| {
+        let credentials =
+            json!({ "type": "OAUTH2", "access_token": "planted-short-lived", "expires_at": expires_at });
+        let body =
+            json!({ "provider_config_key": KEY, "connection_id": "short", "credentials": credentials });
+        scene.host.post("/connections", &body).await.expect(201);
+    };
+    let errors = async |more: &str| {
+        let shown = scene.host.get(&show("short", more)).await.expect(200).json();
+        assert_eq!(shown["credentials"]["access_token"], "planted-short-lived");
+        shown["errors"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .map(|error| error["type"].clone())
+            .collect::<Value>()
+    };
+    import("2126-01-01T00:00:00Z").await;
+    assert_eq!(errors("").await, json!([]));
+    import("2026-01-01T00:00:00Z").await;
+    for more in ["", "&force_refresh=true", ""] {
+        assert_eq!(errors(more).await, json!(["auth"]), "{more}");
+    }
+    assert_eq!(scene.connections().await[0]["errors"][0]["type"], "auth");
+    let failures = "SELECT body FROM outbound_webhook_deliveries WHERE body LIKE '%\"refresh\"%'";
+    let failures = scene.db.texts(failures).await;
+    assert_eq!(failures.len(), 1, "{failures:?}");
+    assert!(failures[0].contains("have no refresh token"), "{failures:?}");
+    import("2126-01-01T00:00:00Z").await;
+    assert_eq!(errors("").await, json!([]), "new credentials clear the error");
 }
 
 #[tokio::test]

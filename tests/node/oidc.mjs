@@ -3,14 +3,15 @@
 //     node oidc.mjs PORT [ACCESS_TOKEN_SECONDS]
 //
 // Clients are registered at /reg. PKCE is required, refresh tokens rotate, and reusing one revokes its grant. Any login
-// is accepted; people and scripts can use the pages. `POST /test/fault?token=html|error|slow|late|none` breaks the
-// token endpoint; `late` only delays its responses.
+// is accepted; people and scripts can use the pages. `POST /test/fault?token=html|error|slow|late|hold|none` breaks the
+// token endpoint. `late` only delays its responses. `hold` holds requests until `POST /test/release` fails them.
 import { Provider } from 'oidc-provider';
 
 const port = Number(process.argv[2]);
 const accessTokenSeconds = Number(process.argv[3] ?? 3600);
 const issuer = `http://127.0.0.1:${port}`;
 let fault = 'none';
+const held = [];
 
 const provider = new Provider(issuer, {
     clientDefaults: {
@@ -37,6 +38,16 @@ provider.use(async (ctx, next) => {
     if (ctx.path === '/test/fault') {
         fault = ctx.query.token;
         ctx.body = fault;
+        return;
+    }
+    if (ctx.path === '/test/release') {
+        ctx.body = String(held.length);
+        held.splice(0).forEach((release) => release());
+        return;
+    }
+    if (ctx.path === '/token' && fault === 'hold') {
+        await new Promise((resolve) => held.push(resolve));
+        ctx.status = 500;
         return;
     }
     if (ctx.path === '/token' && fault === 'late') {

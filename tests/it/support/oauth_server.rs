@@ -128,10 +128,15 @@ impl OAuthServer {
         request.bytes(super::client::query(&form)).send().await.expect(200);
     }
 
-    /// Breaks the token endpoint with `html`, `error` or `slow`. `late` delays its answers by a second, and `none`
-    /// restores it.
+    /// Breaks the token endpoint with `html`, `error` or `slow`. `late` delays its answers by a second, `hold` holds
+    /// them back until [`fail_held`](Self::fail_held), and `none` restores it.
     pub async fn set_fault(&self, fault: &str) {
         self.api.post(&format!("/test/fault?token={fault}"), &Value::Null).await.expect(200);
+    }
+
+    /// Answers the requests that the server holds back with an error. Returns their number.
+    pub async fn fail_held(&self) -> u64 {
+        self.api.post("/test/release", &Value::Null).await.expect(200).json().as_u64().expect("a number")
     }
 }
 

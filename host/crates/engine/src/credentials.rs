@@ -15,6 +15,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use futures_util::StreamExt;
 use futures_util::stream;
 use serde_json::Map;
+use sqlx::PgConnection;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
@@ -63,7 +64,7 @@ const STORE_TIMEOUT: Duration = Duration::from_secs(120);
 pub enum Freshness {
     /// Refreshed if they expire soon.
     AsNeeded,
-    /// Refreshed now, if possible.
+    /// Refreshed now, if they can be refreshed. A failure is an error even if the old credentials are still valid.
     Forced,
     /// Newer than this version, which the provider rejected.
     After { rejected_version: i64 },
@@ -100,6 +101,8 @@ pub enum RefreshError {
     CoolingDown { retry_at: DateTime<Utc> },
     #[error("refreshing has failed on {MAX_FAILING_DAYS} days; the end user must reconnect")]
     Exhausted,
+    #[error("the credentials have expired and have no refresh token; the end user must reconnect")]
+    Expired,
     #[error("another refresh of these credentials is still in progress; try again")]
     Busy,
     #[error("the refresh was interrupted; try again")]
@@ -179,6 +182,8 @@ fn readers_due_at(credentials: &StoredCredentials, state: RefreshState) -> Optio
 /// Decision about the current credentials.
 enum RefreshDecision {
     Use,
+    /// They are used, although they have expired and cannot be refreshed. Clients are told once.
+    UseExpired,
     Renew,
     Refuse(RefreshError),
 }
@@ -190,7 +195,9 @@ fn decide(
     now: DateTime<Utc>,
 ) -> RefreshDecision {
     if !credentials.can_be_renewed() {
-        return RefreshDecision::Use;
+        let has_expired = credentials.expires_at().is_some_and(|expires_at| expires_at <= now);
+        let is_new = has_expired && !state.is_exhausted;
+        return if is_new { RefreshDecision::UseExpired } else { RefreshDecision::Use };
     }
     let is_due = match freshness {
         Freshness::Forced => return RefreshDecision::Renew,
@@ -261,6 +268,10 @@ impl Credentials {
         let live = self.open_live(environment, connection)?;
         match decide(&live.credentials, live.connection.refresh, freshness, self.clock.now()) {
             RefreshDecision::Use => return Ok(live),
+            RefreshDecision::UseExpired => {
+                self.note_expiry(environment, &live).await?;
+                return Ok(live);
+            }
             RefreshDecision::Refuse(refusal) => return Err(refusal),
             RefreshDecision::Renew => {}
         }
@@ -319,7 +330,7 @@ impl Credentials {
                 return Ok(live);
             }
             match decide(&live.credentials, live.connection.refresh, freshness, self.clock.now()) {
-                RefreshDecision::Use => return Ok(live),
+                RefreshDecision::Use | RefreshDecision::UseExpired => return Ok(live),
                 RefreshDecision::Refuse(refusal) => return Err(refusal),
                 RefreshDecision::Renew => {}
             }
@@ -330,7 +341,7 @@ impl Credentials {
                     .await?;
             drop(conn);
             if is_ours {
-                return self.renew_under_lease(&environment, live, owner).await;
+                return self.renew_under_lease(&environment, live, freshness, owner).await;
             }
             if tokio::time::Instant::now() >= deadline {
                 return Err(RefreshError::Busy);
@@ -343,6 +354,7 @@ impl Credentials {
         &self,
         environment: &Environment,
         live: LiveCredentials,
+        freshness: Freshness,
         owner: Uuid,
     ) -> Result<LiveCredentials, RefreshError> {
         let provider = self.catalogue.find(&live.connection.provider);
@@ -365,8 +377,16 @@ impl Credentials {
                     error = %error,
                     "could not refresh credentials"
                 );
-                self.note_failure(environment, provider, &live, owner, &error).await?;
-                let is_usable = !live.credentials.lack_a_token()
+                if !self.note_failure(environment, &live, owner, &error).await? {
+                    // An end user may have reconnected during the refresh, so the failure concerns old credentials.
+                    let current =
+                        self.open_live(environment, self.read_connection(live.connection.pk).await?)?;
+                    if current.version() > live.version() {
+                        return Ok(current);
+                    }
+                }
+                let is_usable = freshness != Freshness::Forced
+                    && !live.credentials.lack_a_token()
                     && live.credentials.expires_at().is_some_and(|expires_at| expires_at > self.clock.now());
                 match error {
                     RefreshError::Failed(failed) if failed.is_temporary() && is_usable => Ok(live),
@@ -441,27 +461,57 @@ impl Credentials {
     }
 
     /// Records a failed refresh. Clients receive one webhook when a connection stops working, not one per attempt.
+    /// Returns `false` if the failure no longer concerns the connection.
     async fn note_failure(
         &self,
         environment: &Environment,
-        provider: &Provider,
         live: &LiveCredentials,
         owner: Uuid,
         error: &RefreshError,
-    ) -> Result<(), RefreshError> {
-        const CODE: ErrorCode = ErrorCode::RefreshTokenExternalError;
+    ) -> Result<bool, RefreshError> {
         let connection = &live.connection;
-        let message = error.to_string();
         let mut tx = self.store.begin().await?;
-        refreshes::fail(&mut tx, connection.pk, owner, MAX_FAILING_DAYS).await?;
+        if !refreshes::fail(&mut tx, connection.pk, live.version(), owner, MAX_FAILING_DAYS).await? {
+            tx.rollback().await?;
+            return Ok(false);
+        }
+        self.report(&mut tx, environment, connection, error).await?;
+        tx.commit().await?;
+        Ok(true)
+    }
+
+    /// Records that credentials which cannot be refreshed have expired.
+    async fn note_expiry(
+        &self,
+        environment: &Environment,
+        live: &LiveCredentials,
+    ) -> Result<(), RefreshError> {
+        let connection = &live.connection;
+        let mut tx = self.store.begin().await?;
+        if refreshes::give_up(&mut tx, connection.pk, live.version()).await? {
+            self.report(&mut tx, environment, connection, &RefreshError::Expired).await?;
+        }
+        Ok(tx.commit().await?)
+    }
+
+    /// Stores the connection's authentication error. Writes an outbound webhook if the connection had none.
+    async fn report(
+        &self,
+        conn: &mut PgConnection,
+        environment: &Environment,
+        connection: &Connection,
+        error: &RefreshError,
+    ) -> sqlx::Result<()> {
+        const CODE: ErrorCode = ErrorCode::RefreshTokenExternalError;
+        let message = error.to_string();
         let log_id = Uuid::new_v4();
         let is_new =
-            connection_errors::set(&mut tx, connection.pk, Failing::Auth, log_id, CODE, &message).await?;
+            connection_errors::set(conn, connection.pk, Failing::Auth, log_id, CODE, &message).await?;
         if is_new {
-            let event = AuthEvent::of(connection, Some(provider.auth_mode), AuthOperation::Refresh);
-            outbound_webhooks::note_auth(&mut tx, environment, &event.failed(CODE, &message)).await?;
+            let auth_mode = self.catalogue.find(&connection.provider).map(|provider| provider.auth_mode);
+            let event = AuthEvent::of(connection, auth_mode, AuthOperation::Refresh);
+            outbound_webhooks::note_auth(conn, environment, &event.failed(CODE, &message)).await?;
         }
-        tx.commit().await?;
         Ok(())
     }
 
@@ -521,6 +571,7 @@ mod tests {
     ) -> &'static str {
         match decide(credentials, state, freshness, clock.now()) {
             RefreshDecision::Use => "use",
+            RefreshDecision::UseExpired => "use, although expired",
             RefreshDecision::Renew => "renew",
             RefreshDecision::Refuse(RefreshError::Exhausted) => "exhausted",
             RefreshDecision::Refuse(_) => "cooling down",
@@ -576,6 +627,31 @@ mod tests {
         time.advance(Duration::from_secs(20));
         assert_eq!(as_needed(state), "renew");
         assert_eq!(as_needed(RefreshState { is_exhausted: true, ..state }), "exhausted");
+    }
+
+    #[test]
+    fn the_expiry_of_credentials_without_a_refresh_token_is_reported_once() {
+        let time = Clock::manual(DateTime::UNIX_EPOCH);
+        let clock = time.clock();
+        let expires_at = clock.now() + TimeDelta::hours(1);
+        let mut credentials = token(expires_at);
+        if let StoredCredentials::OAuth2(token) = &mut credentials {
+            token.refresh_token = None;
+        }
+        let state = RefreshState {
+            version: 1,
+            due_at: None,
+            changed_at: clock.now(),
+            expire_at: Some(expires_at),
+            failed_at: None,
+            failing_days: 0,
+            is_exhausted: false,
+        };
+        let forced = |state| verdict(&credentials, state, Freshness::Forced, &clock);
+        assert_eq!(forced(state), "use");
+        time.advance(Duration::from_secs(3600));
+        assert_eq!(forced(state), "use, although expired");
+        assert_eq!(forced(RefreshState { is_exhausted: true, ..state }), "use");
     }
 
     #[test]

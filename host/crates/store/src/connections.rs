@@ -195,8 +195,8 @@ pub async fn lock_unannounced(conn: &mut PgConnection, connection: ConnectionPk)
     Ok(is_unannounced == Some(true))
 }
 
-/// Replaces the values of an existing connection. Its id, records and schedules stay. A revalidation in progress
-/// concerned the old values, so its result no longer counts.
+/// Replaces the values of an existing connection. Its id, records and schedules stay. A revalidation or a refresh in
+/// progress concerned the old values, so its result no longer counts.
 pub async fn replace(
     conn: &mut PgConnection,
     connection: ConnectionPk,
@@ -209,8 +209,8 @@ pub async fn replace(
             SET sealed_credentials = $2, connection_config = $3, metadata = $4, tags = $5, end_user = $6,
                 webhook_url_override = $7, updated_at = now(), credentials_version = credentials_version + 1,
                 credentials_expire_at = $8, refresh_due_at = $9, credentials_changed_at = now(),
-                refresh_failed_at = NULL, refresh_failing_days = 0, refresh_day_counted_at = NULL,
-                refresh_exhausted = false, validating_since = NULL,
+                refresh_owner = NULL, refresh_leased_until = NULL, refresh_failed_at = NULL, refresh_failing_days = 0,
+                refresh_day_counted_at = NULL, refresh_exhausted = false, validating_since = NULL,
                 revalidating_since = NULL, revalidating_host = NULL
             WHERE pk = $1
             RETURNING pk

@@ -20,7 +20,7 @@ pub struct RefreshState {
     pub failed_at: Option<DateTime<Utc>>,
     /// The number of consecutive days on which a refresh failed.
     pub failing_days: i32,
-    /// Whether the background task has given up.
+    /// Whether the host has given up: only the end user, who reconnects, or a forced refresh can help.
     pub is_exhausted: bool,
 }
 
@@ -99,34 +99,53 @@ pub async fn succeed(
 }
 
 /// Releases the lease after a failure. Each day with failures is counted once. After `max_failing_days` days, the
-/// background task gives up.
+/// background task gives up. Returns `false` if the credentials of this version were replaced meanwhile, or another
+/// refresh of them has begun: then the failure no longer concerns the connection.
 pub async fn fail(
     conn: &mut PgConnection,
     connection: ConnectionPk,
+    version: i64,
     owner: Uuid,
     max_failing_days: i32,
-) -> sqlx::Result<()> {
-    sqlx::query!(
+) -> sqlx::Result<bool> {
+    let noted = sqlx::query!(
         r#"
-        WITH counted AS (
-            SELECT pk, refresh_day_counted_at IS NULL OR refresh_day_counted_at <= now() - interval '1 day'
-                       AS is_new_day
-            FROM connections WHERE pk = $1 AND refresh_owner = $2
-        )
         UPDATE connections c
         SET refresh_owner = NULL, refresh_leased_until = NULL, refresh_failed_at = now(),
             refresh_failing_days = refresh_failing_days + counted.is_new_day::int,
             refresh_day_counted_at = CASE WHEN counted.is_new_day THEN now() ELSE refresh_day_counted_at END,
-            refresh_exhausted = refresh_failing_days + counted.is_new_day::int >= $3
-        FROM counted WHERE c.pk = counted.pk
+            refresh_exhausted = refresh_failing_days + counted.is_new_day::int >= $4
+        FROM (
+            SELECT pk, refresh_day_counted_at IS NULL OR refresh_day_counted_at <= now() - interval '1 day'
+                       AS is_new_day
+            FROM connections WHERE pk = $1
+        ) AS counted
+        WHERE c.pk = counted.pk AND c.credentials_version = $2 AND c.refresh_owner = $3
         "#,
         connection.0,
+        version,
         owner,
         max_failing_days,
     )
     .execute(conn)
     .await?;
-    Ok(())
+    Ok(noted.rows_affected() == 1)
+}
+
+/// Marks credentials of this version that cannot be refreshed. Returns `false` if they were replaced meanwhile, or
+/// were marked before.
+pub async fn give_up(conn: &mut PgConnection, connection: ConnectionPk, version: i64) -> sqlx::Result<bool> {
+    let marked = sqlx::query!(
+        r#"
+        UPDATE connections SET refresh_exhausted = true
+        WHERE pk = $1 AND credentials_version = $2 AND NOT refresh_exhausted
+        "#,
+        connection.0,
+        version,
+    )
+    .execute(conn)
+    .await?;
+    Ok(marked.rows_affected() == 1)
 }
 
 /// Lists the connections whose credentials are due for a refresh, longest overdue first.

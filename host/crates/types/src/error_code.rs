@@ -417,7 +417,8 @@ pub enum ErrorCode {
         message = "Approve the deletions, or correct the cause and trigger the sync: see [Approve held deletions](how-to/approve-held-deletions.md)."
     )]
     MassDeletionHeld,
-    /// The provider rejected a refresh of the connection's credentials, or could not be reached.
+    /// The provider rejected a refresh of the connection's credentials, or could not be reached; or the credentials
+    /// have expired and have no refresh token.
     #[strum(
         message = "Let the end user reconnect if the error persists. The message contains the provider's answer."
     )]

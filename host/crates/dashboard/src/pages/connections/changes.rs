@@ -121,7 +121,7 @@ async fn refresh(
     let options = CredentialOptions { freshness: Freshness::Forced, with_app_token: false };
     let fetched = app.connections.fetch(&visit.environment, &key, &id, Some(options), &visit.actor()).await?;
     let notice = if fetched.described.connection.refresh.version == before {
-        "These credentials cannot be refreshed, because they do not expire."
+        "These credentials cannot be refreshed: they do not expire, or there is no refresh token."
     } else {
         "The credentials were refreshed."
     };

@@ -3,7 +3,7 @@
 use futures_util::stream;
 use serde_json::{Value, json};
 
-use crate::support::{Answer, Api, Host, SECRET_KEY, TestDatabase, masked, text};
+use crate::support::{Answer, Api, Host, SECRET_KEY, TestDatabase, eventually, masked, text};
 
 const UNKNOWN_TOKEN: &str =
     "nango_connect_session_0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
@@ -111,6 +111,24 @@ async fn a_session_lists_only_the_integrations_that_it_allows() {
         (401, "unknown_account".to_owned()),
         "a session token gives no further access"
     );
+}
+
+#[tokio::test]
+async fn allowed_integrations_keep_the_order_of_the_request() {
+    let (_db, host) = stage().await;
+    host.post("/integrations", &json!({ "provider": "unauthenticated", "unique_key": "last" }))
+        .await
+        .expect(200);
+    for order in [["last", "open", "desk"], ["desk", "last", "open"]] {
+        let session = open(&host, json!({ "tags": {}, "allowed_integrations": order })).await;
+        let shown = details(&host, text(&session["token"])).await.expect(200).json();
+        assert_eq!(shown["data"]["allowed_integrations"], json!(order));
+        let listed =
+            host.with_key(Some(text(&session["token"]))).get("/integrations").await.expect(200).json();
+        let listed: Vec<_> =
+            listed["data"].as_array().expect("a list").iter().map(|one| &one["unique_key"]).collect();
+        assert_eq!(listed, order);
+    }
 }
 
 #[tokio::test]
@@ -288,6 +306,77 @@ async fn a_reconnect_session_is_limited_to_one_connection() {
     let missing = host.post("/connect/sessions/reconnect", &json!({ "integration_id": "open" })).await;
     assert_eq!(missing.refusal(), (400, "invalid_body".to_owned()));
     assert!(missing.message().contains("connection_id"), "{}", missing.message());
+}
+
+#[tokio::test]
+async fn a_reconnect_session_shows_the_end_user_of_the_connection() {
+    let (_db, host) = stage().await;
+    let ada = json!({ "id": "u-7", "email": "ada@example.com", "display_name": "Ada", "tags": { "Role": "admin" } });
+    let first = json!({
+        "end_user": ada, "organization": { "id": "o-1", "display_name": "Engines" }, "tags": { "plan": "pro" },
+    });
+    let session = open(&host, first).await;
+    let connect = async |session: &Value| {
+        let path = format!("/auth/unauthenticated/open?connect_session_token={}", text(&session["token"]));
+        host.with_key(None).post(&path, &json!({})).await.expect(200).json()
+    };
+    let id = connect(&session).await["connectionId"].clone();
+    let reconnect = async |more: Value| {
+        let mut body = json!({ "connection_id": id, "integration_id": "open" });
+        body.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+        host.post("/connect/sessions/reconnect", &body).await.expect(201).json()["data"].clone()
+    };
+    let shown = async |session: &Value| {
+        let shown = details(&host, text(&session["token"])).await.expect(200).json();
+        shown["data"]["endUser"].clone()
+    };
+    let connection = async || {
+        let path = format!("/connections/{}?provider_config_key=open", text(&id));
+        let connection = host.get(&path).await.expect(200).json();
+        (connection["end_user"].clone(), connection["tags"].clone())
+    };
+    let (stored, tags) = connection().await;
+    assert_eq!(tags["end_user_email"], "ada@example.com");
+
+    let same = reconnect(json!({})).await;
+    assert_eq!(shown(&same).await, stored);
+    connect(&same).await;
+    assert_eq!(connection().await, (stored, tags), "the end user and the tags stay");
+
+    let other = reconnect(json!({ "end_user": { "id": "u-8" } })).await;
+    let grace =
+        json!({ "id": "u-8", "email": null, "display_name": null, "tags": null, "organization": null });
+    assert_eq!(shown(&other).await, grace);
+    connect(&other).await;
+    assert_eq!(connection().await, (grace, json!({ "end_user_id": "u-8", "plan": "pro" })));
+}
+
+#[tokio::test]
+async fn a_reconnect_keeps_concurrent_changes_of_metadata_and_tags() {
+    let (db, host) = stage().await;
+    host.connect_as("customer-1", "open", json!({ "region": "eu" })).await;
+    let body = json!({ "connection_id": "customer-1", "integration_id": "open", "tags": { "again": "yes" } });
+    let session = host.post("/connect/sessions/reconnect", &body).await.expect(201).json()["data"].clone();
+    // Another request is changing the connection while the end user reconnects.
+    let mut change = db.connect().await;
+    sqlx::raw_sql(
+        "BEGIN; UPDATE connections SET metadata = '{\"region\": \"us\"}', tags = '{\"plan\": \"pro\"}'",
+    )
+    .execute(&mut change)
+    .await
+    .expect("the connection can be changed");
+    let path = format!("/auth/unauthenticated/open?connect_session_token={}", text(&session["token"]));
+    let (browser, nothing) = (host.with_key(None), json!({}));
+    let (reconnected, ()) = tokio::join!(browser.post(&path, &nothing), async {
+        let waiting = "SELECT count(*) FROM pg_stat_activity \
+                       WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        eventually("the reconnect waits", async || (db.number(waiting).await == 1).then_some(())).await;
+        sqlx::raw_sql("COMMIT").execute(&mut change).await.expect("the change can be committed");
+    });
+    reconnected.expect(200);
+    let shown = host.get("/connections/customer-1?provider_config_key=open").await.expect(200).json();
+    assert_eq!(shown["metadata"], json!({ "region": "us" }));
+    assert_eq!(shown["tags"], json!({ "plan": "pro", "again": "yes" }));
 }
 
 #[tokio::test]

@@ -209,7 +209,7 @@ pub(super) struct SessionDetailsResponse {
 /// What the Connect UI needs to know about a session.
 #[derive(Debug, Serialize, ToSchema)]
 struct SessionDetails {
-    /// Unique keys of the integrations that the user can connect.
+    /// Unique keys of the integrations that the user can connect, in the order of the request that created the session.
     allowed_integrations: Vec<String>,
     /// Preset values, by unique key.
     #[schema(value_type = Object)]
@@ -217,7 +217,7 @@ struct SessionDetails {
     /// Changes of the Connect UI, by unique key.
     #[schema(value_type = Object)]
     overrides: Value,
-    /// The end user, or `null`.
+    /// The end user, or `null`. For a reconnect session without one: the end user of the connection.
     #[serde(rename = "endUser")]
     #[schema(value_type = Option<Object>)]
     end_user: Option<Value>,
@@ -310,7 +310,9 @@ pub(super) async fn get_session(
     _: NoQuery,
 ) -> Result<Json<SessionDetailsResponse>, ApiError> {
     let all = app.integrations.list(session.environment.pk).await?;
-    let allowed = all.into_iter().map(|one| one.unique_key).filter(|key| session.allows(key));
+    let mut allowed: Vec<_> =
+        all.into_iter().map(|one| one.unique_key).filter(|key| session.allows(key)).collect();
+    allowed.sort_by_key(|key| session.position(key));
     let settings = app.environments.settings(session.environment.pk).await?;
     let color =
         settings.connect_ui_primary_color.clone().map_or_else(|| DEFAULT_UI_COLOR.to_owned(), String::from);
@@ -319,11 +321,11 @@ pub(super) async fn get_session(
         url::Url::parse(&app.public_url).map_or_else(|_| "/".to_owned(), |url| url.path().to_owned());
     Ok(Json(SessionDetailsResponse {
         data: SessionDetails {
-            allowed_integrations: allowed.map(String::from).collect(),
+            allowed_integrations: allowed.into_iter().map(String::from).collect(),
             integrations_config_defaults: serde_json::to_value(session.all_defaults())
                 .map_err(ApiError::internal)?,
             overrides: serde_json::to_value(session.overrides()).map_err(ApiError::internal)?,
-            end_user: session.end_user.clone(),
+            end_user: session.connecting_user().cloned(),
             is_reconnecting: session.reconnects.is_some(),
             connect_ui_settings: ConnectUiSettings {
                 title: settings

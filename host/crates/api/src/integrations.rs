@@ -98,7 +98,8 @@ pub(super) struct CreateIntegrationRequest {
 
 /// List integrations
 ///
-/// Returns all integrations of the environment. With a connect session token, only those that the session allows.
+/// Returns all integrations of the environment, in the order of their creation. With a connect session token, only those
+/// that the session allows, in the order of its `allowed_integrations`.
 /// Needs the scope `environment:integrations:list`, or a session token.
 #[utoipa::path(
     get, path = "/integrations", tag = "Integrations",
@@ -130,7 +131,10 @@ pub(super) async fn list_integrations(
     caller: Caller,
     _: NoQuery,
 ) -> Result<Json<IntegrationsResponse>, ApiError> {
-    let found = app.integrations.list(caller.environment().pk).await?;
+    let mut found = app.integrations.list(caller.environment().pk).await?;
+    if let Caller::Session(session) = &caller {
+        found.sort_by_key(|integration| session.position(&integration.unique_key));
+    }
     let seen = found.into_iter().filter(|integration| caller.sees(&integration.unique_key));
     let listed = seen.map(|integration| {
         let scopes = match &caller {

@@ -31,7 +31,7 @@ pub struct ConnectSession {
     id: Uuid,
     pub environment: Arc<Environment>,
     /// The end user whose account is connected: `{id, email, display_name, tags, organization}`, as connections store
-    /// it.
+    /// it. `None` keeps the end user of a reconnected connection.
     pub end_user: Option<Value>,
     /// Tags for the connection and its webhooks, merged into existing tags. Keys are in lower case.
     pub tags: Map<String, Value>,
@@ -215,8 +215,19 @@ impl ConnectSessions {
 impl ConnectSession {
     /// The author of the changes that are made with the session's token.
     pub fn identity(&self) -> Identity {
-        let end_user_id = self.end_user.as_ref().and_then(|user| user["id"].as_str()).map(str::to_owned);
+        let end_user_id = self.connecting_user().and_then(|user| user["id"].as_str()).map(str::to_owned);
         Identity::ConnectSession { id: self.id, end_user_id }
+    }
+
+    /// The end user who connects the account.
+    pub fn connecting_user(&self) -> Option<&Value> {
+        let reconnected = || self.reconnects.as_ref()?.end_user.as_ref();
+        self.end_user.as_ref().or_else(reconnected)
+    }
+
+    /// The index of an integration in the list of allowed ones, if the session has such a list.
+    pub fn position(&self, integration: &IntegrationKey) -> Option<usize> {
+        self.allowed_integrations.iter().flatten().position(|key| key == integration)
     }
 
     pub fn allows(&self, integration: &IntegrationKey) -> bool {

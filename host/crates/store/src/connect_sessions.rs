@@ -32,6 +32,7 @@ pub struct Reconnected {
     pub pk: ConnectionPk,
     pub connection_id: ConnectionId,
     pub integration: IntegrationKey,
+    pub end_user: Option<Value>,
 }
 
 /// A session to store.
@@ -89,7 +90,8 @@ pub async fn find(conn: &mut PgConnection, token_hash: &[u8]) -> sqlx::Result<Op
         r#"
         SELECT s.pk, s.id, s.environment_pk, s.end_user, s.tags, s.allowed_integrations,
                s.integrations_config_defaults, s.overrides, s.webhook_url_override, s.expires_at,
-               c.pk AS "reconnects_pk?", c.connection_id AS "connection_id?", i.unique_key AS "unique_key?"
+               c.pk AS "reconnects_pk?", c.connection_id AS "connection_id?", c.end_user AS "connected_user?",
+               i.unique_key AS "unique_key?"
         FROM connect_sessions s
         LEFT JOIN connections c ON c.pk = s.reconnects_pk
         LEFT JOIN integrations i ON i.pk = c.integration_pk
@@ -105,6 +107,7 @@ pub async fn find(conn: &mut PgConnection, token_hash: &[u8]) -> sqlx::Result<Op
             pk: ConnectionPk(pk),
             connection_id: ConnectionId::from_stored(connection_id),
             integration: IntegrationKey::from_stored(unique_key),
+            end_user: row.connected_user,
         }),
         _ => None,
     };

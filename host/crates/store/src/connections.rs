@@ -186,6 +186,20 @@ pub async fn create(conn: &mut PgConnection, new: &NewConnection<'_>) -> sqlx::R
 
 /// Whether a connection is being validated and not announced to clients yet. Locks it until the transaction ends.
 pub async fn lock_unannounced(conn: &mut PgConnection, connection: ConnectionPk) -> sqlx::Result<bool> {
+/// Whether a connection exists.
+pub async fn exists(conn: &mut PgConnection, connection: ConnectionPk) -> sqlx::Result<bool> {
+    let found = sqlx::query_scalar!("SELECT pk FROM connections WHERE pk = $1", connection.0);
+    Ok(found.fetch_optional(conn).await?.is_some())
+}
+
+/// Locks a connection until the transaction ends, if it exists.
+pub async fn lock(conn: &mut PgConnection, connection: ConnectionPk) -> sqlx::Result<()> {
+    sqlx::query!("SELECT pk FROM connections WHERE pk = $1 FOR NO KEY UPDATE", connection.0)
+        .fetch_optional(conn)
+        .await?;
+    Ok(())
+}
+
     let is_unannounced = sqlx::query_scalar!(
         r#"SELECT validating_since IS NOT NULL AS "is_untold!" FROM connections WHERE pk = $1 FOR NO KEY UPDATE"#,
         connection.0,

@@ -50,7 +50,8 @@ pub struct AuthenticatedConnection {
     pub reconnects: Option<ConnectionPk>,
     pub credentials: StoredCredentials,
     pub connection_config: Map<String, Value>,
-    /// Merged into the tags that a reconnected connection already has.
+    /// Merged into the tags that a reconnected connection already has. A new end user replaces the tags that describe
+    /// the previous one.
     pub tags: Map<String, Value>,
     /// Replaces the end user of a reconnected connection.
     pub end_user: Option<Value>,
@@ -150,6 +151,8 @@ impl Connections {
         let existing = match authenticated.reconnects {
             Some(pk) => {
                 let found = connections::get(&mut tx, pk).await?;
+                // Locked before it is read, so that no change of its metadata or tags is overwritten.
+                connections::lock(&mut tx, pk).await?;
                 let found = found.filter(|connection| connection.integration == integration.pk);
                 Some(found.ok_or(ConnectError::TargetGone)?)
             }
@@ -436,10 +439,32 @@ fn entry_of(connection: &Connection, operation: AuthOperation) -> NewEntry {
 }
 
 impl AuthenticatedConnection {
+/// Whether a tag was derived from this end user, as connections store it.
+fn describes(end_user: &Value, key: &str, value: &Value) -> bool {
+    let derived = match key {
+        "end_user_id" => &end_user["id"],
+        "end_user_email" => &end_user["email"],
+        "end_user_display_name" => &end_user["display_name"],
+        "organization_id" => &end_user["organization"]["id"],
+        "organization_display_name" => &end_user["organization"]["display_name"],
+        _ => {
+            let mut own = end_user["tags"].as_object().into_iter().flatten();
+            return own.any(|(name, own)| name.to_lowercase() == key && own == value);
+        }
+    };
+    derived == value
+}
+
     /// Merges the new values into an existing connection.
     fn merge_into(self, existing: Option<&Connection>) -> ImportedConnection {
-        let before = existing.and_then(|connection| connection.tags.as_object()).cloned();
-        let tags: Map<String, Value> = before.into_iter().flatten().chain(self.tags).collect();
+        let mut tags =
+            existing.and_then(|connection| connection.tags.as_object()).cloned().unwrap_or_default();
+        if self.end_user.is_some()
+            && let Some(previous) = existing.and_then(|connection| connection.end_user.as_ref())
+        {
+            tags.retain(|key, value| !describes(previous, key, value));
+        }
+        tags.extend(self.tags);
         let connection_id = match existing {
             Some(connection) => connection.connection_id.clone(),
             None => ConnectionId::from_stored(Uuid::new_v4().to_string()),

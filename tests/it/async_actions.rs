@@ -580,6 +580,32 @@ async fn a_job_of_a_deleted_connection_returns_unknown_connection() {
     assert_eq!(connection.result(&path).await.refusal(), (404, "unknown_connection".to_owned()));
 }
 
+#[tokio::test]
+async fn an_action_returns_gone_if_its_connection_is_deleted_while_it_runs() {
+    let (db, provider) = (TestDatabase::create().await, SlowProvider::listen().await);
+    let (host, _connection) = deploy_and_connect(&db, &provider, &provider.bundle(), &[]).await;
+    let retried = [ASYNC, ("X-Max-Retries", "2")];
+    let fetch = json!({ "url": "/slow", "retries": 0 });
+    for (id, action, input, answers) in [
+        ("uses-it-again", "wait-and-look", Value::Null, true),
+        ("succeeds", "fetch", fetch.clone(), true),
+        ("would-be-retried", "fetch", fetch, false),
+    ] {
+        let connection = host.connect_as(id, "hostile", json!({ "steps": 0 })).await;
+        connection.wait_until_idle().await;
+        let accepted = connection.action_with(&retried, action, &input).await.expect(202);
+        let pending = provider.next_request().await;
+        host.delete(&format!("/connections/{id}?provider_config_key=hostile")).await.expect(200);
+        if answers {
+            pending.answer("ok").await;
+        } else {
+            drop(pending);
+        }
+        let result = connection.result(text(&accepted.json()["statusUrl"])).await;
+        assert_eq!(result.refusal(), (410, "script_aborted".to_owned()), "{id}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_published_client_reads_job_results() {
     let stage = Stage::hostile().await;

@@ -40,6 +40,11 @@ impl ActionError {
         Self::Function(Interrupt::Host(error.into()).into())
     }
 
+    /// The connection was deleted, or a later attempt has taken over.
+    pub(crate) fn superseded() -> Self {
+        Self::Function(Interrupt::Superseded.into())
+    }
+
     /// The cause, if the host itself failed.
     pub fn host_failure(&self) -> Option<&anyhow::Error> {
         match self {

@@ -22,6 +22,7 @@ use crate::outbound_webhooks::{self, AsyncActionEvent};
 use crate::records::commit::Changes;
 use syncline_auth::Environment;
 use syncline_sandbox::{LogLevel, PriorityClass, RunInfo, RunLog, Usage};
+use syncline_store::connections;
 use syncline_store::events::Event;
 use syncline_store::function_jobs::{self, JobLease, JobState, Written};
 use syncline_store::inbound_webhooks;
@@ -79,6 +80,7 @@ impl Attempt {
         let input = self.input.take();
         let (ended, usage) = tokio::select! {
             (result, usage) = self.invoke(jobs, input, control, &recording) => {
+                let result = self.unless_deleted(jobs, result).await;
                 // A run that stopped early because it was cancelled must be repeated, although it returned a value.
                 let is_cut_short = result.is_ok() && control.signals.stop_acknowledged();
                 (if is_cut_short { Ended::HandedBack } else { Ended::Done(result) }, usage)
@@ -141,6 +143,24 @@ impl Attempt {
             live: &recording.live,
         };
         jobs.invoker.invoke_action(invocation).await
+    }
+
+    /// Replaces the result of an asynchronous action whose connection was deleted while it ran.
+    async fn unless_deleted(
+        &self,
+        jobs: &Jobs,
+        result: Result<Option<String>, ActionError>,
+    ) -> Result<Option<String>, ActionError> {
+        if !self.is_async || self.kind != FunctionKind::Action {
+            return result;
+        }
+        let exists =
+            async { connections::exists(&mut *jobs.store.connect().await?, self.connection.pk).await };
+        match exists.await {
+            Ok(false) => Err(ActionError::superseded()),
+            // If the database is unavailable, storing the result reports it.
+            Ok(true) | Err(_) => result,
+        }
     }
 
     fn report(&self, error: &ActionError, log: &RunLog) {

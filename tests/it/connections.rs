@@ -354,6 +354,85 @@ async fn a_float_in_metadata_or_configuration_keeps_its_value() {
     }
 }
 
+/// Sends a body that need not be what a JSON library would write.
+async fn send(host: &Api, method: &str, path: &str, body: String) -> Answer {
+    host.request(method, path).header("Content-Type", "application/json").bytes(body).send().await
+}
+
+#[tokio::test]
+async fn metadata_is_returned_as_it_was_sent() {
+    let provider = SlowProvider::listen().await;
+    let stage = Stage::at_slow_provider(&provider, |bundle| bundle).await;
+    let shown = async || {
+        let path = "/connections/customer-1?provider_config_key=hostile";
+        (
+            stage.host.get(path).await.expect(200).text(),
+            stage.host.get("/connections").await.expect(200).text(),
+        )
+    };
+    let expect = async |metadata: &str| {
+        let member = format!(r#""metadata":{metadata}"#);
+        let (one, all) = shown().await;
+        assert!(one.contains(&member), "{member} in {one}");
+        assert!(all.contains(&member), "{member} in {all}");
+    };
+    let body = |metadata: &str| {
+        format!(r#"{{"connection_id":"customer-1","provider_config_key":"hostile","metadata":{metadata}}}"#)
+    };
+    let exact = r#"{"z":12345678901234567890123,"a":1.50,"steps":0,"n":{ "y" : 1E2, "b" : [] }}"#;
+    let import = body(exact).replace("\"metadata\"", r#""credentials":{"type":"NONE"},"metadata""#);
+    let imported = send(&stage.host, "POST", "/connections", import).await.expect(201).text();
+    assert!(imported.contains(&format!(r#""metadata":{exact}"#)), "{imported}");
+    expect(exact).await;
+
+    let other = r#"{"steps":0,"z":0.10}"#;
+    let replaced = send(&stage.host, "POST", "/connections/metadata", body(other)).await.expect(201);
+    assert_eq!(replaced.text(), body(other));
+    expect(other).await;
+    let change = r#"{"new":-0.0,"z":12345678901234567890123}"#;
+    let merged = send(&stage.host, "PATCH", "/connections/metadata", body(change)).await.expect(200);
+    assert_eq!(merged.text(), body(change));
+    expect(r#"{"steps":0,"z":12345678901234567890123,"new":-0.0}"#).await;
+
+    // A function merges a member.
+    let (answer, ()) = tokio::join!(stage.action("wait-and-look", &Value::Null), async {
+        provider.next_request().await.answer("ok").await;
+    });
+    answer.expect(200);
+    expect(r#"{"steps":0,"z":12345678901234567890123,"new":-0.0,"seen":true}"#).await;
+    let known = stage.db.texts("SELECT value FROM connection_identifiers WHERE name = 'metadata.z'").await;
+    assert_eq!(known, ["12345678901234567890123"], "webhooks can identify the connection by it");
+}
+
+#[tokio::test]
+async fn metadata_over_its_limit_is_rejected() {
+    let stage = Stage::hostile().await;
+    let metadata = |member: &str, bytes: usize| json!({ member: "x".repeat(bytes - 7 - member.len()) });
+    let body = |metadata: Value| json!({ "connection_id": "customer-1", "provider_config_key": "hostile", "metadata": metadata });
+    let limit = 1 << 20;
+    let refuse = |answer: Answer| {
+        assert_eq!(answer.refusal(), (400, "invalid_body".to_owned()));
+        let error = answer.json()["error"]["errors"][0].clone();
+        assert_eq!((&error["code"], &error["path"]), (&json!("too_big"), &json!(["metadata"])), "{error}");
+        assert!(answer.message().contains("at most 1 MiB of JSON text"), "{}", answer.message());
+    };
+    let mut import = body(metadata("a", limit + 1));
+    import["credentials"] = json!({ "type": "NONE" });
+    refuse(stage.host.post("/connections", &import).await);
+    refuse(stage.host.post("/connections/metadata", &body(metadata("a", limit + 1))).await);
+    refuse(stage.host.patch("/connections/metadata", &body(metadata("a", limit + 1))).await);
+    let older = "/connection/customer-1/metadata?provider_config_key=hostile";
+    refuse(stage.host.post(older, &metadata("a", limit + 1)).await);
+    stage.host.post("/connections/metadata", &body(metadata("a", limit))).await.expect(201);
+    let merged = stage.host.patch("/connections/metadata", &body(metadata("b", 100))).await;
+    assert!(merged.message().contains("the merged metadata"), "{}", merged.message());
+    refuse(merged);
+    let shown =
+        stage.host.get("/connections/customer-1?provider_config_key=hostile").await.expect(200).json();
+    assert_eq!(shown["metadata"], metadata("a", limit), "the stored metadata stays");
+    stage.host.patch("/connections/metadata", &body(json!({ "a": 1 }))).await.expect(200);
+}
+
 #[tokio::test]
 async fn metadata_is_written_to_all_listed_connections_or_none() {
     let db = TestDatabase::create().await;

@@ -26,6 +26,7 @@ use syncline_engine::{
     Freshness,
 };
 use syncline_types::ids::{ConnectionId, IntegrationKey, InvalidName};
+use syncline_types::metadata::Metadata;
 
 const DEFAULT_LIMIT: i64 = 10_000;
 const MAX_LIMIT: i64 = 2_000;
@@ -81,7 +82,7 @@ pub(super) struct ConnectionListing {
     tags: Value,
     /// JSON object that your backend and your functions share.
     #[schema(value_type = Option<Object>)]
-    metadata: Option<Value>,
+    metadata: Option<Metadata>,
     /// When the connection was created.
     created: String,
 }
@@ -107,7 +108,7 @@ pub(super) struct ConnectionBody {
     tags: Value,
     /// JSON object that your backend and your functions share.
     #[schema(value_type = Option<Object>)]
-    metadata: Option<Value>,
+    metadata: Option<Metadata>,
     /// Values about the account that were collected while connecting, such as a subdomain.
     #[schema(value_type = Object)]
     connection_config: Value,

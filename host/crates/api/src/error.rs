@@ -19,8 +19,8 @@ use syncline_egress::EgressError;
 use syncline_engine::{
     ActionError, ActionFailure, ApprovalError, AuditLogError, AuthorizationError, ConnectError,
     DeadLetterError, DeletionError, DeployError, FetchError, InboundWebhookError, IngestError,
-    IntegrationError, LookupError, ProxyError, RecordsError, RefreshError, RunsError, SessionError,
-    SyncError, TypedConnectionError,
+    IntegrationError, LookupError, MetadataError, ProxyError, RecordsError, RefreshError, RunsError,
+    SessionError, SyncError, TypedConnectionError,
 };
 use syncline_model::{Invalid, Problem};
 use syncline_outbound_webhooks::DeliveryError;
@@ -328,6 +328,15 @@ impl ApiError {
             Self::Action(error) => error.problems().iter().map(FieldError::from).collect(),
             Self::ActionFailed(failure) => failure.problems.iter().map(FieldError::from).collect(),
             _ => Vec::new(),
+        }
+    }
+}
+
+impl From<MetadataError> for ApiError {
+    fn from(error: MetadataError) -> Self {
+        match error {
+            MetadataError::Lookup(error) => Self::Lookup(error),
+            MetadataError::Merged(_) => Self::body("too_big", &["metadata"], error.to_string()),
         }
     }
 }

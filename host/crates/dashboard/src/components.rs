@@ -93,9 +93,13 @@ const MAX_JSON_BYTES: usize = 8 << 10;
 
 /// A JSON value with line breaks. A long one is cut.
 pub(crate) fn json_text(value: &Value) -> Markup {
-    let text = format!("{value:#}");
+    long_text(&format!("{value:#}"))
+}
+
+/// A text with line breaks. A long one is cut.
+pub(crate) fn long_text(text: &str) -> Markup {
     if text.len() <= MAX_JSON_BYTES {
-        return snippet(&text);
+        return snippet(text);
     }
     let shown = &text[..text.floor_char_boundary(MAX_JSON_BYTES)];
     html! {

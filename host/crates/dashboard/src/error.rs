@@ -16,8 +16,8 @@ use super::{Dashboard, layout};
 use syncline_auth::{AccountError, ApiKeyError, AuthError, EnvironmentError, SignInError};
 use syncline_engine::{
     ActionError, ApprovalError, AuditLogError, ConnectError, DeadLetterError, DeletionError, DeployError,
-    EnvironmentVariableError, FetchError, InboundWebhookError, IntegrationError, LookupError, RecordsError,
-    RunsError, SessionError, SyncError,
+    EnvironmentVariableError, FetchError, InboundWebhookError, IntegrationError, LookupError, MetadataError,
+    RecordsError, RunsError, SessionError, SyncError,
 };
 use syncline_outbound_webhooks::DeliveryError;
 use syncline_types::error_code::ErrorCode;
@@ -97,6 +97,7 @@ from_service_errors!(
     InboundWebhookError,
     IntegrationError,
     LookupError,
+    MetadataError,
     RecordsError,
     RunsError,
     SessionError,

@@ -2,6 +2,7 @@
 
 pub(crate) mod cache;
 pub(crate) mod deletion;
+pub(crate) mod metadata;
 pub(crate) mod reading;
 mod revalidation;
 pub(crate) mod route;

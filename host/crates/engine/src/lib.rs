@@ -50,13 +50,14 @@ pub use self::connect_sessions::{
 };
 pub use self::connections::cache::ConnectionCache;
 pub use self::connections::deletion::DeletionError;
+pub use self::connections::metadata::{MetadataChange, MetadataError};
 pub use self::connections::reading::{
     Connection, ConnectionCounts, ConnectionError, ConnectionErrorFilter, ConnectionFilter, ConnectionPage,
     ConnectionPosition, CredentialOptions, DescribedConnection, FetchError, FetchedConnection,
 };
 pub use self::connections::route::ConnectionRoute;
 pub use self::connections::typed::{TypedConnectionError, TypedConnections, TypedCredentials, TypedTarget};
-pub use self::connections::updating::{ConnectionUpdate, MetadataChange};
+pub use self::connections::updating::ConnectionUpdate;
 pub use self::connections::{
     AuthenticatedConnection, ConnectError, ConnectionParts, ConnectionSettings, Connections,
     ImportedConnection,

@@ -18,6 +18,7 @@ use super::refreshes::{RefreshState, RenewedCredentials};
 use syncline_types::ids::{
     ConnectionId, ConnectionPk, EnvironmentPk, IntegrationKey, IntegrationPk, ProviderSlug,
 };
+use syncline_types::metadata::Metadata;
 
 #[derive(Debug, Clone)]
 pub struct Connection {
@@ -30,7 +31,7 @@ pub struct Connection {
     pub connection_id: ConnectionId,
     pub sealed_credentials: Vec<u8>,
     pub connection_config: Value,
-    pub metadata: Option<Value>,
+    pub metadata: Option<Metadata>,
     pub tags: Value,
     pub end_user: Option<Value>,
     pub webhook_url_override: Option<String>,
@@ -49,7 +50,7 @@ pub struct NewConnection<'a> {
     pub connection_id: &'a ConnectionId,
     pub credentials: &'a RenewedCredentials,
     pub connection_config: &'a Value,
-    pub metadata: &'a Value,
+    pub metadata: &'a Metadata,
     pub tags: &'a Value,
     pub end_user: Option<&'a Value>,
     pub webhook_url_override: Option<&'a str>,
@@ -65,7 +66,7 @@ struct ConnectionRow {
     connection_id: String,
     sealed_credentials: Vec<u8>,
     connection_config: Value,
-    metadata: Option<Value>,
+    metadata: Option<String>,
     tags: Value,
     end_user: Option<Value>,
     webhook_url_override: Option<String>,
@@ -93,7 +94,8 @@ impl From<ConnectionRow> for Connection {
             connection_id: ConnectionId::from_stored(row.connection_id),
             sealed_credentials: row.sealed_credentials,
             connection_config: row.connection_config,
-            metadata: row.metadata,
+            // Postgres has checked that the text is JSON.
+            metadata: row.metadata.and_then(|text| Metadata::from_stored(text).ok()),
             tags: row.tags,
             end_user: row.end_user,
             webhook_url_override: row.webhook_url_override,
@@ -123,7 +125,7 @@ macro_rules! query_connections {
         SELECT c.pk AS "pk!", c.id AS "id!", c.environment_pk AS "environment_pk!",
                c.integration_pk AS "integration_pk!", i.unique_key AS "unique_key!", i.provider AS "provider!",
                c.connection_id AS "connection_id!", c.sealed_credentials AS "sealed_credentials!",
-               c.connection_config AS "connection_config!", c.metadata AS "metadata?", c.tags AS "tags!",
+               c.connection_config AS "connection_config!", c.metadata::text AS "metadata?", c.tags AS "tags!",
                c.end_user AS "end_user?", c.webhook_url_override AS "webhook_url_override?",
                c.created_at AS "created_at!", c.updated_at AS "updated_at!", c.last_fetched_at AS "last_fetched_at?",
                c.credentials_version AS "credentials_version!", c.refresh_due_at AS "refresh_due_at?",
@@ -157,7 +159,7 @@ pub async fn create(conn: &mut PgConnection, new: &NewConnection<'_>) -> sqlx::R
         INSERT INTO connections
             (id, environment_pk, integration_pk, connection_id, sealed_credentials, connection_config, metadata,
              tags, end_user, webhook_url_override, credentials_expire_at, refresh_due_at)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+        VALUES ($1, $2, $3, $4, $5, $6, $7::text::json, $8, $9, $10, $11, $12)
         ON CONFLICT ON CONSTRAINT connections_connection_id DO NOTHING
         RETURNING pk
         "#,
@@ -167,7 +169,7 @@ pub async fn create(conn: &mut PgConnection, new: &NewConnection<'_>) -> sqlx::R
         new.connection_id.as_str(),
         new.credentials.sealed,
         new.connection_config,
-        new.metadata,
+        new.metadata.as_str(),
         new.tags,
         new.end_user,
         new.webhook_url_override,
@@ -184,8 +186,6 @@ pub async fn create(conn: &mut PgConnection, new: &NewConnection<'_>) -> sqlx::R
     }
 }
 
-/// Whether a connection is being validated and not announced to clients yet. Locks it until the transaction ends.
-pub async fn lock_unannounced(conn: &mut PgConnection, connection: ConnectionPk) -> sqlx::Result<bool> {
 /// Whether a connection exists.
 pub async fn exists(conn: &mut PgConnection, connection: ConnectionPk) -> sqlx::Result<bool> {
     let found = sqlx::query_scalar!("SELECT pk FROM connections WHERE pk = $1", connection.0);
@@ -200,6 +200,8 @@ pub async fn lock(conn: &mut PgConnection, connection: ConnectionPk) -> sqlx::Re
     Ok(())
 }
 
+/// Whether a connection is being validated and not announced to clients yet. Locks it until the transaction ends.
+pub async fn lock_unannounced(conn: &mut PgConnection, connection: ConnectionPk) -> sqlx::Result<bool> {
     let is_unannounced = sqlx::query_scalar!(
         r#"SELECT validating_since IS NOT NULL AS "is_untold!" FROM connections WHERE pk = $1 FOR NO KEY UPDATE"#,
         connection.0,
@@ -220,7 +222,7 @@ pub async fn replace(
         r#"
         WITH replaced AS (
             UPDATE connections
-            SET sealed_credentials = $2, connection_config = $3, metadata = $4, tags = $5, end_user = $6,
+            SET sealed_credentials = $2, connection_config = $3, metadata = $4::text::json, tags = $5, end_user = $6,
                 webhook_url_override = $7, updated_at = now(), credentials_version = credentials_version + 1,
                 credentials_expire_at = $8, refresh_due_at = $9, credentials_changed_at = now(),
                 refresh_owner = NULL, refresh_leased_until = NULL, refresh_failed_at = NULL, refresh_failing_days = 0,
@@ -236,7 +238,7 @@ pub async fn replace(
         connection.0,
         new.credentials.sealed,
         new.connection_config,
-        new.metadata,
+        new.metadata.as_str(),
         new.tags,
         new.end_user,
         new.webhook_url_override,
@@ -588,23 +590,61 @@ pub async fn lock_many(
         .collect())
 }
 
-/// Replaces the metadata of these connections, or merges the top-level keys of `metadata` into it.
+/// Replaces the metadata of these connections.
 pub async fn set_metadata(
     conn: &mut PgConnection,
     connections: &[ConnectionPk],
-    metadata: &Value,
-    merge: bool,
+    metadata: &Metadata,
 ) -> sqlx::Result<()> {
     let connections: Vec<i64> = connections.iter().map(|connection| connection.0).collect();
     sqlx::query!(
+        "UPDATE connections SET metadata = $2::text::json, updated_at = now() WHERE pk = ANY($1)",
+        &connections,
+        metadata.as_str(),
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Locks these connections, and returns the metadata of those that exist.
+pub async fn lock_metadata(
+    conn: &mut PgConnection,
+    connections: &[ConnectionPk],
+) -> sqlx::Result<Vec<(ConnectionPk, Metadata)>> {
+    let connections: Vec<i64> = connections.iter().map(|connection| connection.0).collect();
+    let rows = sqlx::query!(
         r#"
-        UPDATE connections
-        SET metadata = CASE WHEN $3 THEN coalesce(metadata, '{}') || $2 ELSE $2 END, updated_at = now()
-        WHERE pk = ANY($1)
+        SELECT c.pk, coalesce(c.metadata, '{}')::text AS "metadata!"
+        FROM unnest($1::bigint[]) AS named (pk) JOIN connections c ON c.pk = named.pk
+        FOR NO KEY UPDATE OF c
         "#,
         &connections,
-        metadata,
-        merge,
+    )
+    .fetch_all(conn)
+    .await?;
+    let read = rows.into_iter().map(|row| {
+        let metadata = Metadata::from_stored(row.metadata);
+        Ok((ConnectionPk(row.pk), metadata.map_err(|error| sqlx::Error::Decode(error.into()))?))
+    });
+    read.collect()
+}
+
+/// Replaces the metadata of each of these connections.
+pub async fn set_metadata_of_each(
+    conn: &mut PgConnection,
+    connections: &[(ConnectionPk, Metadata)],
+) -> sqlx::Result<()> {
+    let pks: Vec<i64> = connections.iter().map(|(connection, _)| connection.0).collect();
+    let texts: Vec<&str> = connections.iter().map(|(_, metadata)| metadata.as_str()).collect();
+    sqlx::query!(
+        r#"
+        UPDATE connections c SET metadata = given.metadata::json, updated_at = now()
+        FROM unnest($1::bigint[], $2::text[]) AS given (pk, metadata)
+        WHERE c.pk = given.pk
+        "#,
+        &pks,
+        &texts as &[&str],
     )
     .execute(conn)
     .await?;

@@ -10,6 +10,7 @@ pub mod failure_code;
 pub mod functions;
 pub mod ids;
 pub mod json;
+pub mod metadata;
 pub mod sanitize;
 pub mod secret;
 pub mod units;

@@ -6,10 +6,12 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::metadata::parse_metadata;
 use super::{App, ConnectionBody, parse_name};
 use crate::error::{ApiError, ErrorBody};
 use crate::extract::{ApiJson, EnvironmentAuth, NoQuery};
@@ -33,10 +35,10 @@ pub(crate) struct ImportRequest {
     /// "access_token": …, "refresh_token": …, "expires_at": …}` or `{"type": "NONE"}`.
     #[schema(value_type = Object)]
     credentials: Map<String, Value>,
-    /// JSON object that your backend and your functions share. At most 1 MB.
-    #[serde(default)]
+    /// JSON object that your backend and your functions share. At most 1 MB. Numbers keep all digits.
+    #[serde(default = "no_metadata")]
     #[schema(value_type = Object)]
-    metadata: Map<String, Value>,
+    metadata: Box<RawValue>,
     /// Values that the provider needs, such as `{"subdomain": "acme"}`.
     #[serde(default)]
     #[schema(value_type = Object)]
@@ -114,11 +116,8 @@ pub(crate) async fn import_connection(
         Some(id) => parse_name::<ConnectionId>("connection_id", id, ApiError::body)?,
         None => parse_name::<ConnectionId>("connection_id", &Uuid::new_v4().to_string(), ApiError::body)?,
     };
-    for (field, members) in
-        [("metadata", &request.metadata), ("connection_config", &request.connection_config)]
-    {
-        check_members(field, members)?;
-    }
+    let metadata = parse_metadata(&request.metadata)?;
+    check_members("connection_config", &request.connection_config)?;
     check_scopes_override(&request.connection_config)?;
     if let Some(url) = request.webhook_url_override.as_deref().filter(|url| !url.is_empty()) {
         check_webhook_url(url)?;
@@ -137,7 +136,7 @@ pub(crate) async fn import_connection(
         connection_id: id,
         credentials,
         connection_config: Value::Object(request.connection_config),
-        metadata: Value::Object(request.metadata),
+        metadata,
         tags: user.tags,
         end_user: user.end_user,
         webhook_url_override: request.webhook_url_override.filter(|url| !url.is_empty()),
@@ -147,6 +146,10 @@ pub(crate) async fn import_connection(
     remove_refresh_tokens(&mut described.connection.connection_config);
     let credentials = client.allows(Scope::ConnectionsReadCredentials).then_some(shown);
     Ok((StatusCode::CREATED, Json(ConnectionBody::new(described, credentials))))
+}
+
+fn no_metadata() -> Box<RawValue> {
+    RawValue::from_string("{}".to_owned()).expect("an empty object is JSON")
 }
 
 /// The end user of a connection and its tags, as they are stored.
@@ -176,7 +179,7 @@ impl UserAndTags {
 }
 
 /// Rejects NUL characters, which Postgres cannot store.
-pub(super) fn check_members(field: &'static str, members: &Map<String, Value>) -> Result<(), ApiError> {
+fn check_members(field: &'static str, members: &Map<String, Value>) -> Result<(), ApiError> {
     if members.iter().any(|(key, value)| key.contains('\0') || contains_nul(value)) {
         return Err(ApiError::body("invalid_format", &[field], "must not contain a NUL character"));
     }

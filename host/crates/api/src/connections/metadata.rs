@@ -6,16 +6,16 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use super::import::check_members;
 use super::{App, parse_name, parse_names};
 use crate::error::{ApiError, ErrorBody};
 use crate::extract::{ApiJson, ApiPath, ApiQuery, EnvironmentAuth, NoQuery, optional_header};
 use syncline_auth::rights;
 use syncline_engine::MetadataChange;
 use syncline_types::ids::{ConnectionId, IntegrationKey};
+use syncline_types::metadata::{InvalidMetadata, Metadata};
 
 /// Metadata for one or several connections of an integration.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
@@ -25,9 +25,9 @@ pub(crate) struct MetadataRequest {
     connection_id: IdOrIds,
     /// The unique key of the integration.
     provider_config_key: String,
-    /// The metadata. At most 1 MB.
+    /// The metadata: a JSON object of at most 1 MB. Numbers keep all digits.
     #[schema(value_type = Object)]
-    metadata: Map<String, Value>,
+    metadata: Box<RawValue>,
 }
 
 /// A connection id, or a list of them.
@@ -121,8 +121,8 @@ pub(crate) async fn set_metadata_of_one(
     ApiPath(id): ApiPath,
     ApiQuery(query): ApiQuery<OlderQuery>,
     headers: HeaderMap,
-    ApiJson(metadata): ApiJson<Map<String, Value>>,
-) -> Result<(StatusCode, Json<Map<String, Value>>), ApiError> {
+    ApiJson(metadata): ApiJson<Box<RawValue>>,
+) -> Result<(StatusCode, Json<Box<RawValue>>), ApiError> {
     let request = older_request(&id, query, &headers, metadata)?;
     let echo = app.write_metadata(&client, request, MetadataChange::Replace).await?;
     Ok((StatusCode::CREATED, Json(echo.metadata)))
@@ -135,8 +135,8 @@ pub(crate) async fn merge_metadata_of_one(
     ApiPath(id): ApiPath,
     ApiQuery(query): ApiQuery<OlderQuery>,
     headers: HeaderMap,
-    ApiJson(metadata): ApiJson<Map<String, Value>>,
-) -> Result<Json<Map<String, Value>>, ApiError> {
+    ApiJson(metadata): ApiJson<Box<RawValue>>,
+) -> Result<Json<Box<RawValue>>, ApiError> {
     let request = older_request(&id, query, &headers, metadata)?;
     let echo = app.write_metadata(&client, request, MetadataChange::Merge).await?;
     Ok(Json(echo.metadata))
@@ -147,7 +147,7 @@ fn older_request(
     id: &str,
     query: OlderQuery,
     headers: &HeaderMap,
-    metadata: Map<String, Value>,
+    metadata: Box<RawValue>,
 ) -> Result<MetadataRequest, ApiError> {
     let key = match query.provider_config_key {
         Some(key) => key,
@@ -186,12 +186,21 @@ impl App {
         if ids.is_empty() {
             return Err(ApiError::body("too_small", &["connection_id"], "must name at least one connection"));
         }
-        check_members("metadata", &request.metadata)?;
+        let metadata = parse_metadata(&request.metadata)?;
         let ids: Vec<ConnectionId> = ids.into_iter().collect();
-        let metadata = Value::Object(request.metadata);
         let (environment, actor) = (client.environment.pk, client.actor());
         self.connections.set_metadata(environment, &key, &ids, &metadata, change, &actor).await?;
-        let Value::Object(metadata) = metadata else { unreachable!("created from an object above") };
-        Ok(MetadataRequest { metadata, ..request })
+        Ok(request)
     }
+}
+
+/// Checks the metadata in a request.
+pub(super) fn parse_metadata(json: &RawValue) -> Result<Metadata, ApiError> {
+    const FIELD: &[&str] = &["metadata"];
+    Metadata::parse(json.get()).map_err(|problem| match problem {
+        InvalidMetadata::Json(problem) => ApiError::Json { problem: problem.to_string() },
+        InvalidMetadata::NotAnObject => ApiError::body("invalid_type", FIELD, problem.to_string()),
+        InvalidMetadata::Nul => ApiError::body("invalid_format", FIELD, problem.to_string()),
+        InvalidMetadata::TooLong(_) => ApiError::body("too_big", FIELD, problem.to_string()),
+    })
 }

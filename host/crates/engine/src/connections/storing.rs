@@ -25,6 +25,7 @@ use syncline_types::actor::Actor;
 use syncline_types::audit_log::AuditAction;
 use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::{ConnectionId, ConnectionPk, IntegrationKey};
+use syncline_types::metadata::Metadata;
 
 /// How many times storing is tried if other requests create and delete the same connection meanwhile.
 const ATTEMPTS: usize = 10;
@@ -37,7 +38,7 @@ pub struct ImportedConnection {
     pub connection_id: ConnectionId,
     pub credentials: StoredCredentials,
     pub connection_config: Value,
-    pub metadata: Value,
+    pub metadata: Metadata,
     pub tags: Value,
     pub end_user: Option<Value>,
     pub webhook_url_override: Option<String>,
@@ -150,9 +151,9 @@ impl Connections {
         let mut tx = self.store.begin().await?;
         let existing = match authenticated.reconnects {
             Some(pk) => {
-                let found = connections::get(&mut tx, pk).await?;
                 // Locked before it is read, so that no change of its metadata or tags is overwritten.
                 connections::lock(&mut tx, pk).await?;
+                let found = connections::get(&mut tx, pk).await?;
                 let found = found.filter(|connection| connection.integration == integration.pk);
                 Some(found.ok_or(ConnectError::TargetGone)?)
             }
@@ -438,7 +439,6 @@ fn entry_of(connection: &Connection, operation: AuthOperation) -> NewEntry {
         .with(json!({ "provider": connection.provider.as_str() }))
 }
 
-impl AuthenticatedConnection {
 /// Whether a tag was derived from this end user, as connections store it.
 fn describes(end_user: &Value, key: &str, value: &Value) -> bool {
     let derived = match key {
@@ -455,6 +455,7 @@ fn describes(end_user: &Value, key: &str, value: &Value) -> bool {
     derived == value
 }
 
+impl AuthenticatedConnection {
     /// Merges the new values into an existing connection.
     fn merge_into(self, existing: Option<&Connection>) -> ImportedConnection {
         let mut tags =
@@ -469,12 +470,11 @@ fn describes(end_user: &Value, key: &str, value: &Value) -> bool {
             Some(connection) => connection.connection_id.clone(),
             None => ConnectionId::from_stored(Uuid::new_v4().to_string()),
         };
-        let metadata = existing.and_then(|connection| connection.metadata.clone());
         ImportedConnection {
             connection_id,
             credentials: self.credentials,
             connection_config: Value::Object(self.connection_config),
-            metadata: metadata.unwrap_or_else(|| Value::Object(Map::new())),
+            metadata: existing.and_then(|connection| connection.metadata.clone()).unwrap_or_default(),
             tags: Value::Object(tags),
             end_user: self.end_user.or_else(|| existing?.end_user.clone()),
             webhook_url_override: self

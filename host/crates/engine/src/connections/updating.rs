@@ -1,8 +1,9 @@
 //! Changes connections: end user, tags, metadata and webhook URL.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::connections::Connections;
+use crate::connections::metadata::{MetadataChange, MetadataError, write_metadata};
 use crate::lookup::LookupError;
 use crate::outbound_webhooks;
 use syncline_store::audit_log::{self, NewEntry};
@@ -11,14 +12,7 @@ pub use syncline_store::connections::ConnectionUpdate;
 use syncline_types::actor::Actor;
 use syncline_types::audit_log::{AuditAction, TargetKind};
 use syncline_types::ids::{ConnectionId, EnvironmentPk, IntegrationKey};
-
-/// How new metadata changes the existing metadata.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MetadataChange {
-    Replace,
-    /// Members of the new metadata replace members with the same key.
-    Merge,
-}
+use syncline_types::metadata::Metadata;
 
 impl Connections {
     /// Changes a connection.
@@ -56,18 +50,18 @@ impl Connections {
         environment: EnvironmentPk,
         integration: &IntegrationKey,
         ids: &[ConnectionId],
-        metadata: &Value,
+        metadata: &Metadata,
         change: MetadataChange,
         actor: &Actor,
-    ) -> Result<(), LookupError> {
+    ) -> Result<(), MetadataError> {
         let mut tx = self.store.begin().await?;
         let found = connections::lock_many(&mut tx, environment, integration, ids).await?;
         if let Some(missing) = ids.iter().find(|id| !found.iter().any(|(_, found)| found == *id)) {
             drop(tx);
-            return Err(self.cache.explain_missing(environment, integration, missing).await);
+            return Err(self.cache.explain_missing(environment, integration, missing).await.into());
         }
         let pks: Vec<_> = found.iter().map(|(pk, _)| *pk).collect();
-        connections::set_metadata(&mut tx, &pks, metadata, change == MetadataChange::Merge).await?;
+        write_metadata(&mut tx, &pks, metadata, change).await?;
         let action = AuditAction::ConnectionMetadataChanged;
         let entry = match ids {
             [id] => NewEntry::of_connection(environment, action, integration, id),

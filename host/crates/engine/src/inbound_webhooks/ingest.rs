@@ -432,7 +432,7 @@ impl WebhookIngest {
             connections::find(&mut conn, endpoint.environment.pk, &endpoint.key, &id).await
         };
         let found = found.await.map_err(|error| IngestError::Failed(error.into()))?;
-        let metadata = found.and_then(|connection| connection.metadata).unwrap_or_default();
+        let metadata = found.and_then(|connection| connection.metadata).unwrap_or_default().to_value();
         let connection = metadata["webhook_secret"].as_str().filter(|secret| !secret.is_empty());
         let connection = connection.map(|secret| Secret::new(secret.to_owned()));
         Ok(Cow::Owned(WebhookSecrets { connection, ..endpoint.secrets.clone() }))

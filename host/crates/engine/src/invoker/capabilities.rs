@@ -8,6 +8,7 @@ use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use serde_json::{Map, Value};
 
+use crate::connections::metadata::{MetadataChange, MetadataError, write_metadata};
 use crate::connections::route::ConnectionRoute;
 use crate::credentials::source::{ConnectionCredentials, unavailable};
 use crate::credentials::{Freshness, LiveCredentials, RefreshError};
@@ -25,12 +26,11 @@ use syncline_sandbox::{
 };
 use syncline_store::connections::{self, Connection};
 use syncline_types::failure_code::FailureCode;
-use syncline_types::sanitize::contains_nul;
+use syncline_types::metadata::Metadata;
 
 /// A request that would wait longer for a provider's rate limit ends its run, to free its permit. The run is retried
 /// later.
 const MAX_RATE_LIMIT_WAIT: Duration = Duration::from_secs(600);
-const MAX_METADATA_BYTES: usize = 1 << 20;
 /// The number of requests of one `send-all` that are in progress at a time.
 const CONCURRENT_REQUESTS: usize = 8;
 
@@ -202,29 +202,20 @@ impl Capabilities for FunctionCapabilities {
     }
 
     async fn metadata(&mut self) -> Result<String, Interrupt> {
-        let metadata = self.row().await?.metadata.clone();
-        Ok(metadata.unwrap_or_else(|| Value::Object(Map::new())).to_string())
+        Ok(self.row().await?.metadata.clone().unwrap_or_default().as_str().to_owned())
     }
 
     async fn set_metadata(&mut self, metadata: String, merge: bool) -> Result<(), GuestError> {
-        let parsed = match serde_json::from_str(&metadata) {
-            Ok(object @ Value::Object(_))
-                if metadata.len() <= MAX_METADATA_BYTES && !contains_nul(&object) =>
-            {
-                object
-            }
-            _ => {
-                let message = format!(
-                    "metadata must be a JSON object of at most {MAX_METADATA_BYTES} bytes and must not contain a NUL character"
-                );
-                return Err(Failure::new(FailureCode::InvalidMetadata, message).into());
-            }
-        };
-        let stored = async {
-            let mut conn = self.invoker.store.connect().await?;
-            connections::set_metadata(&mut conn, &[self.connection.pk], &parsed, merge).await
-        };
-        stored.await.map_err(host_failure)?;
+        let invalid = |message: String| Failure::new(FailureCode::InvalidMetadata, message);
+        let metadata = Metadata::parse(&metadata)
+            .map_err(|problem| invalid(format!("the metadata of a connection {problem}")))?;
+        let change = if merge { MetadataChange::Merge } else { MetadataChange::Replace };
+        let mut tx = self.invoker.store.begin().await.map_err(host_failure)?;
+        match write_metadata(&mut tx, &[self.connection.pk], &metadata, change).await {
+            Ok(()) => tx.commit().await.map_err(host_failure)?,
+            Err(problem @ MetadataError::Merged(_)) => return Err(invalid(problem.to_string()).into()),
+            Err(MetadataError::Lookup(error)) => return Err(Interrupt::Host(error.into()).into()),
+        }
         self.row = None;
         Ok(())
     }

@@ -7,12 +7,11 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use axum::routing::post;
 use maud::{Markup, html};
-use serde_json::Value;
 
 use super::connection_url;
 use super::detail::parse_names;
 use crate::Dashboard;
-use crate::components::{Look, action_button, form, heading, json_text, submit, text_area};
+use crate::components::{Look, action_button, form, heading, json_text, long_text, submit, text_area};
 use crate::error::PageError;
 use crate::form::{Form, done};
 use crate::layout::{Section, page};
@@ -20,12 +19,11 @@ use crate::pages::environment_route;
 use crate::session::Visit;
 use syncline_auth::Scope;
 use syncline_engine::{CredentialOptions, Freshness, MetadataChange};
-use syncline_types::sanitize::contains_nul;
+use syncline_types::json;
+use syncline_types::metadata::{InvalidMetadata, Metadata};
 
 /// Longest metadata that can be edited on the page, in bytes.
 const MAX_EDITABLE_BYTES: usize = 16 << 10;
-/// Longest metadata that a connection can have, in bytes.
-const MAX_METADATA_BYTES: usize = 1_000_000;
 
 pub(super) fn routes() -> Router<Dashboard> {
     Router::new()
@@ -36,10 +34,8 @@ pub(super) fn routes() -> Router<Dashboard> {
 }
 
 /// The metadata, with a form that replaces it.
-pub(super) fn metadata(visit: &Visit, url: &str, metadata: Option<&Value>) -> Markup {
-    let empty = Value::Object(serde_json::Map::new());
-    let stored = metadata.unwrap_or(&empty);
-    let text = format!("{stored:#}");
+pub(super) fn metadata(visit: &Visit, url: &str, metadata: Option<&Metadata>) -> Markup {
+    let text = metadata.map_or_else(|| "{}".to_owned(), |stored| json::indented(stored.as_str()));
     let is_short = text.len() <= MAX_EDITABLE_BYTES;
     html! {
         section.card {
@@ -52,7 +48,7 @@ pub(super) fn metadata(visit: &Visit, url: &str, metadata: Option<&Value>) -> Ma
                     (submit("Replace the metadata", Look::Primary))
                 }))
             } @else {
-                (json_text(stored))
+                (long_text(&text))
                 @if !is_short { p.muted { "It is too long to edit here. Use " code { "PATCH /connections/metadata" } "." } }
             }
         }
@@ -79,9 +75,9 @@ pub(super) fn deletion(visit: &Visit, url: &str) -> Markup {
 }
 
 /// Distinguishes versions of the metadata, so that the form does not overwrite a change that the person has not seen.
-fn fingerprint(metadata: Option<&Value>) -> String {
+fn fingerprint(metadata: Option<&Metadata>) -> String {
     let mut hasher = DefaultHasher::new();
-    metadata.map(Value::to_string).hash(&mut hasher);
+    metadata.map(Metadata::as_str).hash(&mut hasher);
     format!("{:016x}", hasher.finish())
 }
 
@@ -136,15 +132,12 @@ async fn replace_metadata(
 ) -> Result<Response, PageError> {
     visit.require(Scope::ConnectionsUpdate)?;
     let (key, id) = parse_names(&key, &id)?;
-    let text = form.raw("metadata");
-    let metadata: Value = serde_json::from_str(text)
-        .map_err(|problem| PageError::invalid("Metadata", format!("not JSON: {problem}")))?;
-    if !metadata.is_object() {
-        return Err(PageError::invalid("Metadata", "it must be a JSON object, such as {\"region\": \"eu\"}"));
-    }
-    if text.len() > MAX_METADATA_BYTES || contains_nul(&metadata) {
-        return Err(PageError::invalid("Metadata", "it must have at most 1 MB and no NUL character"));
-    }
+    let metadata = Metadata::parse(form.raw("metadata")).map_err(|problem| match problem {
+        InvalidMetadata::NotAnObject => {
+            PageError::invalid("Metadata", "it must be a JSON object, such as {\"region\": \"eu\"}")
+        }
+        problem => PageError::invalid("Metadata", format!("it {problem}")),
+    })?;
     let present = app.connections.get(visit.environment.pk, &key, &id).await?.connection.metadata;
     if fingerprint(present.as_ref()) != form.text("edited") {
         return Err(PageError::invalid(

@@ -12,6 +12,7 @@ mod audit;
 mod build;
 mod check;
 mod client;
+mod client_limits;
 mod database;
 mod dead_letters;
 mod deploy;

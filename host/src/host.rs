@@ -125,6 +125,7 @@ impl Host {
         );
         let record_metadata_key = Arc::clone(&settings.records.metadata_key);
         let records = Records::new(
+        let max_page_bytes = settings.records.max_page_bytes;
             store.clone(),
             Arc::clone(&environments),
             Arc::clone(&functions),
@@ -342,7 +343,7 @@ impl Host {
             Arc::clone(&connection_cache),
             Arc::clone(&inbound_webhooks),
         ));
-        let runs = Arc::new(Runs::new(store.clone(), Arc::clone(&connection_cache)));
+        let runs = Arc::new(Runs::new(store.clone(), Arc::clone(&connection_cache), max_page_bytes));
         tasks.work("account-sessions", &accounts, Accounts::sweep);
 
         let dashboard = Dashboard::new(syncline_dashboard::Services {

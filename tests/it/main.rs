@@ -40,6 +40,7 @@ mod key_rotation;
 mod late_hosts;
 mod lifecycle;
 mod limits;
+mod long_pages;
 mod lost_answers;
 mod mcp;
 mod metrics;

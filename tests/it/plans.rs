@@ -7,6 +7,7 @@ use syncline_store::audit_log;
 use syncline_store::connections::{self, ConnectionFilter, ConnectionPosition, ErrorFilter, Page};
 use syncline_store::inbound_webhooks::log;
 use syncline_store::outbound_webhooks::log as outbound;
+use syncline_store::pages::PageLimit;
 use syncline_store::records::{self, ActionSet};
 use syncline_store::runs::{self, RunPosition, RunState, Scope};
 use syncline_store::schedules::{
@@ -103,6 +104,10 @@ async fn rows_read(conn: &mut PgConnection) -> i64 {
     let sql = "SELECT sum(pg_stat_get_xact_tuples_returned(oid))::bigint FROM pg_class
                WHERE relkind IN ('r', 'i') AND relnamespace = 'public'::regnamespace";
     sqlx::query_scalar(sql).fetch_one(conn).await.expect("the query gives a number")
+}
+
+fn page_limit(rows: i64) -> PageLimit {
+    PageLimit { rows, bytes: usize::MAX }
 }
 
 fn sync() -> FunctionName {
@@ -333,10 +338,10 @@ async fn filters_by_last_action_read_only_matching_records() {
         let filter = records::Filter { after, modified_since: None, actions };
         let page = crowd
             .assert_reads("a page", FEW, async |conn| {
-                records::page(conn, stream, &keys, &filter, limit).await
+                records::page(conn, stream, &keys, &filter, page_limit(limit)).await
             })
             .await;
-        page.into_iter().map(|record| record.position).collect::<Vec<_>>()
+        page.rows.into_iter().map(|record| record.position).collect::<Vec<_>>()
     };
     let updated = ActionSet { updated: true, ..ActionSet::default() };
     let deleted = ActionSet { deleted: true, ..ActionSet::default() };
@@ -366,16 +371,16 @@ async fn listing_dead_letters_of_a_connection_reads_no_others() {
         dead_letters::Filter { connection: Some(crowd.connection), ..dead_letters::Filter::default() };
     let listed = crowd
         .assert_reads("a list", FEW, async |conn| {
-            dead_letters::list(conn, crowd.environment, &filter, 10).await
+            dead_letters::list(conn, crowd.environment, &filter, page_limit(10)).await
         })
         .await;
-    assert_eq!(listed.len(), 1);
+    assert_eq!(listed.rows.len(), 1);
     let found = crowd
         .assert_reads("a dead letter", FEW, async |conn| {
-            dead_letters::find(conn, crowd.environment, listed[0].id).await
+            dead_letters::find(conn, crowd.environment, listed.rows[0].id).await
         })
         .await;
-    assert_eq!(found.map(|letter| letter.number), Some(listed[0].number));
+    assert_eq!(found.map(|letter| letter.number), Some(listed.rows[0].number));
 }
 
 #[tokio::test]
@@ -687,9 +692,9 @@ async fn lists_of_connections_read_only_their_page() {
             let filter = ConnectionFilter { errors, behind, ..ConnectionFilter::default() };
             let page = Page { limit: 10, offset: 0 };
             let read = async |conn: &mut PgConnection| {
-                connections::list(conn, crowd.environment, &filter, page).await
+                connections::list(conn, crowd.environment, &filter, page, usize::MAX).await
             };
-            crowd.assert_reads(what, most, read).await
+            crowd.assert_reads(what, most, read).await.rows
         };
         let first = list("a page", None).await;
         let last = &first[9];

@@ -13,6 +13,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::address::HttpAddress;
+use super::client_limits::ClientLimitArgs;
 use super::database::{Database, DatabaseArgs};
 use super::keys::ensure_key;
 use super::retention::RetentionArgs;
@@ -64,6 +65,8 @@ pub(super) struct ServeArgs {
     /// How long a client may send or read nothing, within a request and between requests
     #[arg(long, env = "SYNCLINE_CLIENT_TIMEOUT_SECONDS", default_value_t = 75, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=DAY_SECONDS))]
     client_timeout_seconds: u64,
+    #[command(flatten)]
+    clients: ClientLimitArgs,
     /// How long a client or a provider may be silent in a request through /proxy
     #[arg(long, env = "SYNCLINE_PROXY_TIMEOUT_SECONDS", default_value_t = 60, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=DAY_SECONDS))]
     proxy_timeout_seconds: u64,
@@ -304,7 +307,7 @@ fn settings(args: &ServeArgs, addresses: &Addresses) -> HostSettings {
     let lease = Duration::from_secs(args.lease_seconds);
     let grace = Duration::from_secs(args.grace_seconds);
     HostSettings {
-        connections: ConnectionSettings { lease, grace },
+        connections: ConnectionSettings { lease, grace, max_page_bytes: args.clients.max_page_bytes() },
         dispatch: DispatchSettings {
             function_retries: args.inbound_webhooks.function_retries(),
             kept_for: args.inbound_webhooks.kept_for(),
@@ -322,6 +325,7 @@ fn settings(args: &ServeArgs, addresses: &Addresses) -> HostSettings {
         records: RecordSettings {
             metadata_key: args.record_metadata_key.as_str().into(),
             max_stream_records: args.max_stream_records,
+            max_page_bytes: args.clients.max_page_bytes(),
         },
         retention: args.retention.settings(),
         sender: args.sender.settings(grace),

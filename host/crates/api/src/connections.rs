@@ -2,12 +2,14 @@
 
 mod change;
 mod import;
+mod list;
 mod metadata;
 
 use std::collections::BTreeMap;
 
 use axum::Json;
 use axum::extract::State;
+use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -176,7 +178,7 @@ pub(super) async fn list_connections(
     State(app): State<App>,
     client: EnvironmentAuth<rights::ConnectionsList>,
     ApiQuery(query): ApiQuery<ConnectionsQuery>,
-) -> Result<Json<ConnectionsResponse>, ApiError> {
+) -> Result<Response, ApiError> {
     let limit = match query.limit {
         None => DEFAULT_LIMIT,
         Some(text) => parse_number("limit", &text, 1, MAX_LIMIT)?,
@@ -203,9 +205,7 @@ pub(super) async fn list_connections(
         behind: None,
     };
     let page = ConnectionPage { limit, offset: page * limit };
-    let found = app.connections.list(client.environment.pk, &filter, page).await?;
-    let listings = found.into_iter().map(ConnectionListing::from);
-    Ok(Json(ConnectionsResponse { connections: listings.collect() }))
+    list::respond(app, client.environment.pk, filter, page).await
 }
 
 /// The query of `GET /connections/{connection_id}`.

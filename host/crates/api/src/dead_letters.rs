@@ -82,7 +82,8 @@ pub(super) struct DeadLetterReplayResponse {
 /// List dead letters
 ///
 /// Returns records that did not match their model and were set aside, oldest first. Each dead letter has the payload
-/// and the problems that were found in it. Needs the scope `environment:records:read`.
+/// and the problems that were found in it. A page ends early when its payloads reach 16 MiB (configurable by the
+/// operator). Needs the scope `environment:records:read`.
 #[utoipa::path(
     get, path = "/dead-letters", tag = "Records",
     params(

@@ -27,13 +27,15 @@ use super::records::{
 };
 use syncline_auth::{Client, rights};
 use syncline_engine::{
-    ActionSet, ConnectionRoute, FollowedConnection, LookupError, RecordsError, StoredRecord, StreamKey,
-    cursor,
+    ActionSet, ConnectionRoute, FollowedConnection, LookupError, PageLimit, RecordsError, StoredRecord,
+    StreamKey, cursor,
 };
 use syncline_types::ids::{ModelName, Variant};
 
 /// Approximate size of one read of an event stream, in bytes. A client that stops reading holds this much memory.
 const BYTES_AT_ONCE: usize = 256 << 10;
+/// The size at which such a read ends, because its records are larger than the previous ones.
+const MAX_BYTES_AT_ONCE: usize = 1 << 20;
 /// Number of records in the first read, before the host knows how large they are.
 const FIRST_RECORDS: i64 = 4;
 const MAX_RECORDS: i64 = 100;
@@ -186,6 +188,7 @@ fn parse_wait(text: &str) -> Result<Duration, ApiError> {
 
 /// Returns one page as soon as it has a record, or when the wait is over.
 async fn page(mut reader: Reader, wait: Duration, limit: i64) -> Result<Response, ApiError> {
+    let limit = PageLimit { rows: limit, bytes: usize::MAX };
     let next = reader.next(limit, Instant::now() + wait).await?;
     let mut writer = PageWriter::new(&reader.app.record_metadata_key);
     if let Next::Records(stream, records) = next {
@@ -227,7 +230,8 @@ impl Events {
             }
             // The first read that finds nothing is reported at once.
             let max_wait = if self.is_caught_up { HEARTBEAT_EVERY } else { Duration::ZERO };
-            match self.reader.next(self.records_at_once, Instant::now() + max_wait).await {
+            let limit = PageLimit { rows: self.records_at_once, bytes: MAX_BYTES_AT_ONCE };
+            match self.reader.next(limit, Instant::now() + max_wait).await {
                 Ok(Next::Records(stream, records)) => self.take(stream, &records),
                 Ok(Next::Nothing) => return Some(self.quiet_event()),
                 Ok(Next::Stopped) => return None,
@@ -315,7 +319,7 @@ impl Reader {
     }
 
     /// Waits for the next records until the deadline `until`. Reads at least once.
-    async fn next(&mut self, limit: i64, until: Instant) -> Result<Next, ApiError> {
+    async fn next(&mut self, limit: PageLimit, until: Instant) -> Result<Next, ApiError> {
         loop {
             self.check_again().await?;
             if let Some(stream) = self.stream().await? {
@@ -356,7 +360,7 @@ impl Reader {
 
     /// Reads the next records and advances the position. When no records remain, the position also moves past those
     /// that the filter hides.
-    async fn read(&mut self, stream: StreamKey, limit: i64) -> Result<Vec<StoredRecord>, ApiError> {
+    async fn read(&mut self, stream: StreamKey, limit: PageLimit) -> Result<Vec<StoredRecord>, ApiError> {
         let environment = self.client.environment.pk;
         let actions = self.followed.actions;
         let page = self.app.records.read_changes(environment, stream, self.after, actions, limit).await?;

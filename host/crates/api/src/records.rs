@@ -78,7 +78,8 @@ struct RecordMetadata {
 /// List records
 ///
 /// Returns the records of one model and connection, ordered by their last change, oldest first. Pass `next_cursor` of
-/// each page as `cursor` to get the next page; `null` means that there are no more records at the moment.
+/// each page as `cursor` to get the next page; `null` means that there are no more records at the moment. A page can have
+/// fewer records than `limit`: it ends when its payloads reach 16 MiB (configurable by the operator).
 ///
 /// A record has the fields that the sync saved, and a member with its metadata. The name of that member is
 /// `_service_metadata` unless the operator has configured another one. Deleted records stay in the list as tombstones

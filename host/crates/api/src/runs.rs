@@ -362,8 +362,8 @@ pub(super) async fn list_run_logs(
         since: query.since.map(|text| parse_time("since", &text, ApiError::query)).transpose()?,
         after: query.cursor.map_or(Ok(-1), |text| parse_line(&text))?,
     };
-    let mut log = app.runs.log(client.environment.pk, parse_id(&id)?, &filter, limit + 1).await?;
-    let has_more = cut_to_page(&mut log.lines, limit).is_some() || !log.is_complete;
+    let log = app.runs.log(client.environment.pk, parse_id(&id)?, &filter, limit).await?;
+    let has_more = log.has_more || !log.is_complete;
     let next_cursor = has_more.then(|| log.lines.last().map_or(filter.after, |line| line.line).to_string());
     let logs = log.lines.into_iter().map(|line| LineBody {
         line: line.line,

@@ -36,6 +36,8 @@ pub struct ConnectionSettings {
     pub lease: Duration,
     /// How long a shutdown waits for validations and deletions.
     pub grace: Duration,
+    /// The length of metadata and configuration at which a part of a list ends, in bytes.
+    pub max_page_bytes: usize,
 }
 
 /// Stores, validates and deletes connections.

@@ -22,6 +22,7 @@ use syncline_sandbox::Limit;
 use syncline_store::audit_log::NewEntry;
 pub use syncline_store::dead_letters::DeadLetter;
 use syncline_store::dead_letters::{self, Filter};
+use syncline_store::pages::PageLimit;
 use syncline_store::runs::Scope;
 use syncline_store::streams::{self, LockedStream, StreamKey};
 use syncline_store::{Store, closed_connections, connections, records};
@@ -138,12 +139,12 @@ impl DeadLetters {
         };
         let mut conn = self.store.connect_records().await?;
         // Read one more letter than requested, to find out whether there is a next page.
-        let mut found = dead_letters::list(&mut conn, environment, &filter, limit + 1).await?;
-        drop(conn);
-        let has_more = found.len() as i64 > limit;
-        found.truncate(limit.unsigned_abs() as usize);
-        let last = found.last().filter(|_| has_more).map(|letter| letter.number);
-        let letters = self.open(environment, found).await?;
+        let one_more = PageLimit { rows: limit + 1, bytes: self.settings.max_page_bytes };
+        let mut page = dead_letters::list(&mut conn, environment, &filter, one_more).await?;
+        page.release(conn);
+        let has_more = page.truncate(limit);
+        let last = page.rows.last().filter(|_| has_more).map(|letter| letter.number);
+        let letters = self.open(environment, page.rows).await?;
         Ok(DeadLetterPage { letters, last })
     }
 

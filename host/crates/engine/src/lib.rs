@@ -53,7 +53,8 @@ pub use self::connections::deletion::DeletionError;
 pub use self::connections::metadata::{MetadataChange, MetadataError};
 pub use self::connections::reading::{
     Connection, ConnectionCounts, ConnectionError, ConnectionErrorFilter, ConnectionFilter, ConnectionPage,
-    ConnectionPosition, CredentialOptions, DescribedConnection, FetchError, FetchedConnection,
+    ConnectionPosition, ConnectionsPart, CredentialOptions, DescribedConnection, FetchError,
+    FetchedConnection,
 };
 pub use self::connections::route::ConnectionRoute;
 pub use self::connections::typed::{TypedConnectionError, TypedConnections, TypedCredentials, TypedTarget};
@@ -106,8 +107,8 @@ pub use self::rate_limits::RateLimits;
 pub use self::records::changes::{FollowedConnection, RecordChanges};
 pub use self::records::prune::{PruneRequest, PruneResult};
 pub use self::records::read::{
-    ActionSet, ChangePage, Content, LastAction, RecordPage, RecordQuery, RecordsError, StoredRecord,
-    StreamKey, StreamSummary,
+    ActionSet, ChangePage, Content, LastAction, PageLimit, RecordPage, RecordQuery, RecordsError,
+    StoredRecord, StreamKey, StreamSummary,
 };
 pub use self::records::{RecordSettings, Records, cursor};
 pub use self::retention::{Age, Retention, RetentionSettings};

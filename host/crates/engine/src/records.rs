@@ -23,6 +23,8 @@ pub struct RecordSettings {
     pub metadata_key: Arc<str>,
     /// Maximum number of records of one model, connection and variant.
     pub max_stream_records: u64,
+    /// The length of payloads at which a page of records or dead letters ends, in bytes.
+    pub max_page_bytes: usize,
 }
 
 /// Writes and reads records.

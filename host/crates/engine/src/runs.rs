@@ -8,6 +8,7 @@ use uuid::Uuid;
 use crate::connections::cache::ConnectionCache;
 use crate::lookup::{LookupError, NamedScope};
 use syncline_store::Store;
+use syncline_store::pages::PageLimit;
 use syncline_store::runs::{self, Filter};
 pub use syncline_store::runs::{LineFilter, LoggedLine, LoggedRun, RunPosition as RunPlace};
 use syncline_types::error_code::ErrorCode;
@@ -33,6 +34,8 @@ pub struct RunFilter {
 #[derive(Debug)]
 pub struct RunLog {
     pub lines: Vec<LoggedLine>,
+    /// More lines are stored already.
+    pub has_more: bool,
     /// The run had ended before these lines were read, so no more lines will be written.
     pub is_complete: bool,
 }
@@ -76,11 +79,13 @@ impl RunsError {
 pub struct Runs {
     store: Store,
     connections: Arc<ConnectionCache>,
+    max_page_bytes: usize,
 }
 
 impl Runs {
-    pub fn new(store: Store, connections: Arc<ConnectionCache>) -> Self {
-        Self { store, connections }
+    /// `max_page_bytes` is the length at which a page of log lines ends.
+    pub fn new(store: Store, connections: Arc<ConnectionCache>, max_page_bytes: usize) -> Self {
+        Self { store, connections, max_page_bytes }
     }
 
     /// Returns up to `limit` runs of an environment, newest first.
@@ -135,8 +140,13 @@ impl Runs {
     ) -> Result<RunLog, RunsError> {
         // Read the run first: if it has ended, its log is complete.
         let run = self.get(environment, id).await?;
-        let lines = runs::list_lines(&mut *self.store.connect().await?, id, filter, limit).await?;
-        Ok(RunLog { lines, is_complete: run.state != RunState::Running })
+        let mut conn = self.store.connect().await?;
+        // Read one more line than requested, to find out whether there is a next page.
+        let one_more = PageLimit { rows: limit + 1, bytes: self.max_page_bytes };
+        let mut page = runs::list_lines(&mut conn, id, filter, one_more).await?;
+        page.release(conn);
+        let has_more = page.truncate(limit);
+        Ok(RunLog { lines: page.rows, has_more, is_complete: run.state != RunState::Running })
     }
 
     /// Returns the last `limit` lines of a run's log that match, in the order in which they were written.

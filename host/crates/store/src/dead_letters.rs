@@ -9,6 +9,7 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::streams::{LockedStream, StreamKey};
+use crate::pages::{Page, PageLimit};
 use syncline_crypto::{AssociatedData, CryptoError, PayloadKey, PayloadKeys, RecordKeys, hex};
 use syncline_types::ids::{ConnectionPk, EnvironmentPk, IntegrationPk, ModelName, Variant};
 
@@ -159,6 +160,11 @@ impl DeadLetter {
         self.payload_key
     }
 
+    fn payload_bytes(&self) -> usize {
+        let sealed = self.payload_ciphertext.as_ref().map_or(0, Vec::len);
+        self.payload.as_ref().map_or(sealed, String::len)
+    }
+
     /// Returns the record as it was saved.
     pub fn payload(&self, keys: &RecordKeys) -> Result<String, UnreadableLetter> {
         let StreamKey { connection, number } = self.stream;
@@ -226,17 +232,17 @@ pub struct Filter {
     pub after: i64,
 }
 
-/// Lists the next `limit` dead letters, in the order in which they were first set aside.
+/// Lists the next dead letters, in the order in which they were first set aside.
 pub async fn list(
     conn: &mut PgConnection,
     environment: EnvironmentPk,
     filter: &Filter,
-    limit: i64,
-) -> sqlx::Result<Vec<DeadLetter>> {
+    limit: PageLimit,
+) -> sqlx::Result<Page<DeadLetter>> {
     let model = filter.model.as_ref().map(ModelName::as_str);
     if let Some(connection) = filter.connection {
         // Does not filter by environment, because the planner could choose that index instead.
-        return query_letters!(
+        let letters = query_letters!(
             "dead_letters",
             r#"WHERE l.connection_pk = $1 AND l.number > $2 AND ($3::text IS NULL OR s.model = $3)
         ORDER BY l.number LIMIT $4
@@ -244,12 +250,12 @@ pub async fn list(
             connection.0,
             filter.after,
             model,
-            limit,
+            limit.rows,
         )
-        .fetch_all(conn)
-        .await;
+        .fetch(conn);
+        return Page::read(letters, limit.bytes, DeadLetter::payload_bytes).await;
     }
-    query_letters!(
+    let letters = query_letters!(
         "dead_letters",
         r#"WHERE l.environment_pk = $1 AND l.number > $2 AND ($3::bigint IS NULL OR l.integration_pk = $3)
           AND ($4::text IS NULL OR s.model = $4)
@@ -259,10 +265,10 @@ pub async fn list(
         filter.after,
         filter.integration.map(|integration| integration.0),
         model,
-        limit,
+        limit.rows,
     )
-    .fetch_all(conn)
-    .await
+    .fetch(conn);
+    Page::read(letters, limit.bytes, DeadLetter::payload_bytes).await
 }
 
 /// Finds a dead letter of an environment.

@@ -30,6 +30,7 @@ pub mod inbound_webhooks;
 pub mod integrations;
 pub mod keys;
 pub mod outbound_webhooks;
+pub mod pages;
 pub mod queues;
 pub mod rate_limits;
 pub mod record_keys;

@@ -27,6 +27,14 @@ pub struct DescribedConnection {
     pub errors: Vec<ConnectionError>,
 }
 
+/// A part of a page of connections.
+#[derive(Debug)]
+pub struct ConnectionsPart {
+    pub connections: Vec<DescribedConnection>,
+    /// The position of the last connection, if the rest of the page is missing.
+    pub behind: Option<ConnectionPosition>,
+}
+
 /// How the credentials of a connection are fetched.
 #[derive(Debug, Clone, Copy)]
 pub struct CredentialOptions {
@@ -75,8 +83,36 @@ impl Connections {
         filter: &ConnectionFilter,
         page: ConnectionPage,
     ) -> Result<Vec<DescribedConnection>, LookupError> {
+        Ok(self.list_up_to(environment, filter, page, usize::MAX).await?.connections)
+    }
+
+    /// Returns a page like [`list`](Self::list), or the first part of it if it is long.
+    pub async fn list_part(
+        &self,
+        environment: EnvironmentPk,
+        filter: &ConnectionFilter,
+        page: ConnectionPage,
+    ) -> Result<ConnectionsPart, LookupError> {
+        self.list_up_to(environment, filter, page, self.settings.max_page_bytes).await
+    }
+
+    async fn list_up_to(
+        &self,
+        environment: EnvironmentPk,
+        filter: &ConnectionFilter,
+        page: ConnectionPage,
+        max_bytes: usize,
+    ) -> Result<ConnectionsPart, LookupError> {
         let mut conn = self.store.connect().await?;
-        let found = connections::list(&mut conn, environment, filter, page).await?;
+        let part = connections::list(&mut conn, environment, filter, page, max_bytes).await?;
+        part.release(conn);
+        let last = part.rows.last().filter(|_| part.is_cut);
+        let behind = last.map(|last| ConnectionPosition { created_at: last.created_at, pk: last.pk });
+        Ok(ConnectionsPart { connections: self.describe_all(part.rows).await?, behind })
+    }
+
+    async fn describe_all(&self, found: Vec<Connection>) -> sqlx::Result<Vec<DescribedConnection>> {
+        let mut conn = self.store.connect().await?;
         let pks: Vec<ConnectionPk> = found.iter().map(|connection| connection.pk).collect();
         let mut errors = HashMap::<_, Vec<_>>::new();
         for error in connection_errors::list(&mut conn, &pks).await? {

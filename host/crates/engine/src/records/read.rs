@@ -7,6 +7,8 @@ use crate::records::Records;
 use crate::records::cursor::{self, InvalidCursor};
 use syncline_auth::EnvironmentError;
 use syncline_crypto::RecordKeys;
+use syncline_store::pages::Page;
+pub use syncline_store::pages::PageLimit;
 use syncline_store::records::{self, Filter};
 pub use syncline_store::records::{ActionSet, Content, LastAction, StoredRecord};
 use syncline_store::streams;
@@ -77,7 +79,7 @@ struct Wanted<'w> {
     stream: StreamKey,
     filter: Filter,
     ids: &'w [String],
-    limit: i64,
+    limit: PageLimit,
 }
 
 impl Records {
@@ -103,22 +105,22 @@ impl Records {
         };
         let filter = Filter { after, modified_since: query.modified_since, actions: query.actions };
         // Read one more record than requested, to find out whether there is a next page.
-        let wanted = Wanted { stream, filter, ids: &query.ids, limit: query.limit + 1 };
-        let mut records = self.read_wanted(connection.environment, &wanted).await?;
-        let has_more = records.len() as i64 > query.limit;
-        records.truncate(query.limit.unsigned_abs() as usize);
-        Ok(RecordPage { stream: Some(stream), records, has_more })
+        let limit = PageLimit { rows: query.limit + 1, bytes: self.settings.max_page_bytes };
+        let wanted = Wanted { stream, filter, ids: &query.ids, limit };
+        let mut page = self.read_wanted(connection.environment, &wanted).await?;
+        let has_more = page.truncate(query.limit);
+        Ok(RecordPage { stream: Some(stream), records: page.rows, has_more })
     }
 
-    /// Returns up to `limit` records after a position. If there are fewer, the returned position is also behind the
-    /// records that `actions` excludes.
+    /// Returns up to `limit` records after a position. If no more records follow, the returned position is also behind
+    /// the records that `actions` excludes.
     pub async fn read_changes(
         &self,
         environment: EnvironmentPk,
         stream: StreamKey,
         after: i64,
         actions: ActionSet,
-        limit: i64,
+        limit: PageLimit,
     ) -> Result<ChangePage, RecordsError> {
         // Read the head first, so that the records that are read afterwards include everything up to it.
         let head = streams::head(&mut *self.store.connect_records().await?, stream).await?;
@@ -126,10 +128,12 @@ impl Records {
             return Ok(ChangePage { records: Vec::new(), position: after });
         }
         let filter = Filter { after, modified_since: None, actions };
-        let records = self.read_wanted(environment, &Wanted { stream, filter, ids: &[], limit }).await?;
-        let last = records.last().map_or(after, |record| record.position);
-        let position = if records.len() as i64 == limit { last } else { last.max(head) };
-        Ok(ChangePage { records, position })
+        let limit = PageLimit { rows: limit.rows, bytes: limit.bytes.min(self.settings.max_page_bytes) };
+        let page = self.read_wanted(environment, &Wanted { stream, filter, ids: &[], limit }).await?;
+        let last = page.rows.last().map_or(after, |record| record.position);
+        let may_have_more = page.is_cut || page.rows.len() as i64 == limit.rows;
+        let position = if may_have_more { last } else { last.max(head) };
+        Ok(ChangePage { records: page.rows, position })
     }
 
     /// Returns the stream of a model, or `None` if nothing has been saved to it. A model that is neither declared nor
@@ -158,7 +162,7 @@ impl Records {
         &self,
         environment: EnvironmentPk,
         wanted: &Wanted<'_>,
-    ) -> Result<Vec<StoredRecord>, RecordsError> {
+    ) -> Result<Page<StoredRecord>, RecordsError> {
         let keys = self.environments.record_keys(environment).await?;
         let read = self.read_with(&keys, wanted).await;
         let missing = read.as_ref().err().and_then(records::missing_key);
@@ -167,14 +171,16 @@ impl Records {
         Ok(self.read_with(&keys, wanted).await?)
     }
 
-    async fn read_with(&self, keys: &RecordKeys, wanted: &Wanted<'_>) -> sqlx::Result<Vec<StoredRecord>> {
+    async fn read_with(&self, keys: &RecordKeys, wanted: &Wanted<'_>) -> sqlx::Result<Page<StoredRecord>> {
         let Wanted { stream, filter, ids, limit } = wanted;
         let keys = keys.of_stream(stream.connection.0, stream.number, false);
         let mut conn = self.store.connect_records().await?;
-        if ids.is_empty() {
-            records::page(&mut conn, *stream, &keys, filter, *limit).await
+        let page = if ids.is_empty() {
+            records::page(&mut conn, *stream, &keys, filter, *limit).await?
         } else {
-            records::page_by_ids(&mut conn, *stream, &keys, filter, ids, *limit).await
-        }
+            records::page_by_ids(&mut conn, *stream, &keys, filter, ids, *limit).await?
+        };
+        page.release(conn);
+        Ok(page)
     }
 }

@@ -3,10 +3,12 @@
 use std::collections::HashMap;
 
 use chrono::{DateTime, Utc};
+use futures_util::TryStreamExt;
 use serde_json::Value;
 use sqlx::PgConnection;
 
 use super::{Connection, ConnectionRow, query_connections};
+use crate::pages::{self, json_bytes};
 use syncline_types::ids::{ConnectionPk, EnvironmentPk, IntegrationPk};
 
 /// Which connections to list. Members that are `None` do not restrict the list.
@@ -100,19 +102,20 @@ macro_rules! list_rows {
             $filter.behind.map(|place| place.created_at),
             $filter.behind.map(|place| place.pk.0),
         )
-        .fetch_all($conn)
-        .await
+        .fetch($conn)
     };
 }
 
-/// Lists one page of an environment's connections, newest first. Filters by connection id, end user or errors use an index.
-/// Other filters scan the environment's connections in the order of the list.
+/// Lists one page of an environment's connections, newest first. The page ends early at `max_bytes` of metadata and
+/// configuration. Filters by connection id, end user or errors use an index. Other filters scan the environment's
+/// connections in the order of the list.
 pub async fn list(
     conn: &mut PgConnection,
     environment: EnvironmentPk,
     filter: &ConnectionFilter,
     page: Page,
-) -> sqlx::Result<Vec<Connection>> {
+    max_bytes: usize,
+) -> sqlx::Result<pages::Page<Connection>> {
     let rows = if filter.connection_id.is_some() {
         list_rows!(
             r#"
@@ -159,7 +162,17 @@ pub async fn list(
     } else {
         list_rows!("", "connections", conn, environment, filter, page)
     };
-    Ok(rows?.into_iter().map(Connection::from).collect())
+    pages::Page::read(rows.map_ok(Connection::from), max_bytes, bytes_of).await
+}
+
+/// The approximate size of the parts of a connection that may be long.
+fn bytes_of(connection: &Connection) -> usize {
+    let optional = |value: &Option<Value>| value.as_ref().map_or(0, json_bytes);
+    connection.sealed_credentials.len()
+        + json_bytes(&connection.connection_config)
+        + json_bytes(&connection.tags)
+        + optional(&connection.metadata)
+        + optional(&connection.end_user)
 }
 
 /// Counts the connections of these integrations. Integrations without connections are omitted.

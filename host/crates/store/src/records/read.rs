@@ -6,6 +6,7 @@ use sqlx::PgConnection;
 
 use super::LastAction;
 use super::sealed::open;
+use crate::pages::{Page, PageLimit};
 use crate::streams::{self, StreamKey};
 use syncline_crypto::PayloadKeys;
 
@@ -64,42 +65,45 @@ pub struct Filter {
     pub actions: ActionSet,
 }
 
-macro_rules! stored_records {
-    ($rows:expr, $stream:expr, $keys:expr) => {
-        $rows
-            .into_iter()
-            .map(|row| {
-                Ok(StoredRecord {
-                    position: row.position,
-                    last_action: row.last_action,
-                    first_seen_at: row.first_seen_at,
-                    last_modified_at: row.last_modified_at,
-                    deleted_at: row.deleted_at,
-                    pruned_at: row.pruned_at,
-                    content: match (row.payload, row.payload_ciphertext) {
-                        (Some(payload), _) => Content::Payload(payload),
-                        (None, Some(sealed)) => {
-                            let id = row.id_without_payload.unwrap_or_default();
-                            Content::Payload(open($keys, $stream, &id, row.payload_key, &sealed)?)
-                        }
-                        (None, None) => {
-                            Content::Pruned { external_id: row.id_without_payload.unwrap_or_default() }
-                        }
-                    },
-                })
-            })
-            .collect()
+macro_rules! stored_record {
+    ($row:ident, $stream:expr, $keys:expr) => {
+        Ok(StoredRecord {
+            position: $row.position,
+            last_action: $row.last_action,
+            first_seen_at: $row.first_seen_at,
+            last_modified_at: $row.last_modified_at,
+            deleted_at: $row.deleted_at,
+            pruned_at: $row.pruned_at,
+            content: match ($row.payload, $row.payload_ciphertext) {
+                (Some(payload), _) => Content::Payload(payload),
+                (None, Some(sealed)) => {
+                    let id = $row.id_without_payload.unwrap_or_default();
+                    Content::Payload(open($keys, $stream, &id, $row.payload_key, &sealed)?)
+                }
+                (None, None) => Content::Pruned { external_id: $row.id_without_payload.unwrap_or_default() },
+            },
+        })
     };
 }
 
-/// Returns the next `limit` records in the order of positions.
+impl StoredRecord {
+    /// The size of the payload in bytes.
+    fn bytes(&self) -> usize {
+        match &self.content {
+            Content::Payload(payload) => payload.len(),
+            Content::Pruned { external_id } => external_id.len(),
+        }
+    }
+}
+
+/// Returns the next records in the order of positions.
 pub async fn page(
     conn: &mut PgConnection,
     key: StreamKey,
     keys: &PayloadKeys,
     filter: &Filter,
-    limit: i64,
-) -> sqlx::Result<Vec<StoredRecord>> {
+    limit: PageLimit,
+) -> sqlx::Result<Page<StoredRecord>> {
     let mut after = filter.after;
     if let Some(since) = filter.modified_since {
         after = after.max(position_at(conn, key, since).await?);
@@ -117,11 +121,11 @@ pub async fn page(
             key.connection.0,
             key.number,
             after,
-            limit,
+            limit.rows,
         )
-        .fetch_all(conn)
-        .await?;
-        return stored_records!(rows, key, keys);
+        .try_map(|row| stored_record!(row, key, keys))
+        .fetch(conn);
+        return Page::read(rows, limit.bytes, StoredRecord::bytes).await;
     }
     if !filter.actions.added {
         return page_of_changed(conn, key, keys, after, filter.actions, limit).await;
@@ -138,12 +142,12 @@ pub async fn page(
         key.connection.0,
         key.number,
         after,
-        limit,
+        limit.rows,
         &filter.actions.to_numbers(),
     )
-    .fetch_all(conn)
-    .await?;
-    stored_records!(rows, key, keys)
+    .try_map(|row| stored_record!(row, key, keys))
+    .fetch(conn);
+    Page::read(rows, limit.bytes, StoredRecord::bytes).await
 }
 
 /// Like [`page`], for updated or deleted records only. Their index contains no added records, so a stream whose
@@ -155,8 +159,8 @@ async fn page_of_changed(
     keys: &PayloadKeys,
     after: i64,
     actions: ActionSet,
-    limit: i64,
-) -> sqlx::Result<Vec<StoredRecord>> {
+    limit: PageLimit,
+) -> sqlx::Result<Page<StoredRecord>> {
     let rows = sqlx::query!(
         r#"
         SELECT changed.position AS "position!", changed.last_action AS "last_action!: LastAction",
@@ -176,23 +180,23 @@ async fn page_of_changed(
         key.connection.0,
         key.number,
         after,
-        limit,
+        limit.rows,
         &actions.to_numbers(),
     )
-    .fetch_all(conn)
-    .await?;
-    stored_records!(rows, key, keys)
+    .try_map(|row| stored_record!(row, key, keys))
+    .fetch(conn);
+    Page::read(rows, limit.bytes, StoredRecord::bytes).await
 }
 
-/// Returns the next `limit` of the records with these ids, in the order of positions.
+/// Returns the next of the records with these ids, in the order of positions.
 pub async fn page_by_ids(
     conn: &mut PgConnection,
     key: StreamKey,
     keys: &PayloadKeys,
     filter: &Filter,
     ids: &[String],
-    limit: i64,
-) -> sqlx::Result<Vec<StoredRecord>> {
+    limit: PageLimit,
+) -> sqlx::Result<Page<StoredRecord>> {
     let actions = (!filter.actions.is_everything()).then(|| filter.actions.to_numbers());
     let rows = sqlx::query!(
         r#"
@@ -218,11 +222,11 @@ pub async fn page_by_ids(
         filter.after,
         filter.modified_since,
         actions.as_deref(),
-        limit,
+        limit.rows,
     )
-    .fetch_all(conn)
-    .await?;
-    stored_records!(rows, key, keys)
+    .try_map(|row| stored_record!(row, key, keys))
+    .fetch(conn);
+    Page::read(rows, limit.bytes, StoredRecord::bytes).await
 }
 
 /// Returns the last position before all records that were modified at `since` or later.

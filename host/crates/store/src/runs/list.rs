@@ -6,6 +6,7 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use crate::enums;
+use crate::pages::{Page, PageLimit, json_bytes};
 use syncline_types::error_code::ErrorCode;
 use syncline_types::functions::{FunctionKind, RunState, RunTrigger};
 use syncline_types::ids::{
@@ -410,15 +411,21 @@ pub struct LoggedLine {
     pub fields: Option<Value>,
 }
 
+impl LoggedLine {
+    fn bytes(&self) -> usize {
+        self.message.len() + self.fields.as_ref().map_or(0, json_bytes)
+    }
+}
+
 /// Lists one page of a run's log.
 pub async fn list_lines(
     conn: &mut PgConnection,
     run: Uuid,
     filter: &LineFilter,
-    limit: i64,
-) -> sqlx::Result<Vec<LoggedLine>> {
+    limit: PageLimit,
+) -> sqlx::Result<Page<LoggedLine>> {
     let levels: Vec<String> = filter.levels.iter().map(|level| (*level).to_owned()).collect();
-    sqlx::query_as!(
+    let lines = sqlx::query_as!(
         LoggedLine,
         r#"
         SELECT line, at, level, message, fields FROM run_logs
@@ -432,10 +439,10 @@ pub async fn list_lines(
         &levels,
         filter.since,
         filter.search,
-        limit,
+        limit.rows,
     )
-    .fetch_all(conn)
-    .await
+    .fetch(conn);
+    Page::read(lines, limit.bytes, LoggedLine::bytes).await
 }
 
 /// Lists the last lines of a run's log, in the order in which they were written. Only lines of these levels that

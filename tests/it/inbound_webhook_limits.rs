@@ -16,7 +16,7 @@ use crate::support::{Answer, Host, eventually};
 const MAX_IN_FLIGHT: usize = 512;
 /// Maximum length of a body.
 const MAX_BODY_BYTES: usize = 25 << 20;
-/// Bodies of that length that fit into the host's buffer of 128 MiB.
+/// More bodies of that length than fit into the share of one integration, which is 56 MiB.
 const BUFFERED_BODIES: usize = 5;
 
 /// After this time, the host ends a request whose body is incomplete.
@@ -94,9 +94,13 @@ async fn an_integration_over_its_request_limit_gets_429_and_loses_nothing() {
     scene.wait_for_notes(taken.len()).await;
 }
 
-#[tokio::test]
-async fn a_host_at_its_buffer_limit_still_accepts_short_webhooks() {
-    let scene = Scene::create().await;
+/// Sends a webhook of 16 MiB that is not signed.
+async fn send_long(scene: &Scene, url: &str) -> Answer {
+    scene.host.with_key(None).request("POST", url).bytes(vec![b' '; 16 << 20]).send().await
+}
+
+/// Stalls long webhooks until another one is refused. Returns them with the refusal.
+async fn fill_buffer(scene: &Scene) -> (Vec<TcpStream>, Answer) {
     let almost_all = vec![b' '; MAX_BODY_BYTES - 1];
     let fill = async || {
         let stalls =
@@ -104,21 +108,38 @@ async fn a_host_at_its_buffer_limit_still_accepts_short_webhooks() {
         (join_all(stalls).await, Instant::now())
     };
     let (mut stalled, mut filled_at) = fill().await;
-    let long = vec![b' '; 4 << 20];
-    let send_long =
-        async || scene.host.with_key(None).request("POST", &scene.url).bytes(long.clone()).send().await;
     let refused = eventually("the buffer has no room for a long body", async || {
-        let answer = send_long().await;
+        let answer = send_long(scene, &scene.url).await;
         if answer.status == 401 && filled_at.elapsed() > STALL_LIMIT {
             (stalled, filled_at) = fill().await; // A slow machine has not read everything in time.
         }
         (answer.status != 401).then_some(answer)
     })
     .await;
+    (stalled, refused)
+}
+
+#[tokio::test]
+async fn a_host_at_its_buffer_limit_still_accepts_short_webhooks() {
+    let scene = Scene::create().await;
+    let (stalled, refused) = fill_buffer(&scene).await;
     assert_must_retry(&refused, 503, "intake_busy");
     scene.deliver("star", "d1", &push("-")).await.expect(200);
     drop(stalled);
-    eventually("the buffer has room again", async || (send_long().await.status == 401).then_some(())).await;
+    eventually("the buffer has room again", async || {
+        (send_long(&scene, &scene.url).await.status == 401).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_integration_at_its_buffer_limit_does_not_affect_others() {
+    let scene = Scene::create().await;
+    let neighbour = integration(&scene.host, "gitlab-pat", Value::Null, Some(SECRET)).await;
+    let (_stalled, refused) = fill_buffer(&scene).await;
+    assert_must_retry(&refused, 503, "intake_busy");
+    let accepted = send_long(&scene, &neighbour).await;
+    assert_eq!(accepted.refusal(), (401, "missing_webhook_signature".to_owned()));
 }
 
 #[tokio::test]

@@ -60,6 +60,29 @@ async fn webhooks_signed_by_vendor_libraries_are_accepted_unless_modified() {
 }
 
 #[tokio::test]
+async fn a_form_with_very_many_members_is_rejected_before_it_is_verified() {
+    let db = TestDatabase::create().await;
+    let host = Host::spawn(&db).await;
+    let form = "application/x-www-form-urlencoded";
+    for (provider, content_type) in [("twilio", form), ("twilio", "text/plain"), ("stripe-api-key", form)] {
+        let path = match db
+            .number(&format!("SELECT count(*) FROM integrations WHERE provider = '{provider}'"))
+            .await
+        {
+            0 => integration(&host, provider, Value::Null, Some(SECRET)).await,
+            _ => webhook_path(&host, provider).await,
+        };
+        let send = async |members: usize| {
+            let request = host.with_key(None).request("POST", &path).header("content-type", content_type);
+            let signed = request.header("x-twilio-signature", "AAAAAAAAAAAAAAAAAAAAAAAAAAA=");
+            signed.bytes("&a".repeat(members)).send().await.refusal()
+        };
+        assert_eq!(send(10_000).await.0, 401, "{provider}");
+        assert_eq!(send(10_001).await, (413, "payload_too_large".to_owned()), "{provider} {content_type}");
+    }
+}
+
+#[tokio::test]
 async fn the_host_and_vendor_libraries_accept_the_same_webhooks() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;

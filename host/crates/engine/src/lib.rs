@@ -5,6 +5,7 @@
 mod actions;
 mod audit_log;
 mod authorizations;
+mod body_memory;
 mod connect_sessions;
 mod connections;
 mod credentials;
@@ -44,6 +45,7 @@ pub use self::authorizations::{
     AUTHORIZATION_SECONDS, AuthorizationError, AuthorizationParts, Authorizations, Callback, Outcome,
     ReturnPath, StartRequest, StartedAuthorization,
 };
+pub use self::body_memory::{BodyMemory, BodyOwner, HeldBody};
 pub use self::connect_sessions::{
     ConfigDefaults, ConnectSession, ConnectSessions, CreatedSession, NewConnectSession, SessionError,
     UiOverrides,

@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderName};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-pub use self::raw_body::{RawBody, media_type};
+pub use self::raw_body::{RawBody, form_members, is_form, media_type};
 
 use super::key_encoding::KeyEncoding;
 use super::question::Pattern;
@@ -433,6 +433,12 @@ impl Webhook {
             })
         };
         self.id.iter().all(is_signed)
+    }
+
+    /// Whether the signature covers the members of a form.
+    pub fn signs_form(&self) -> bool {
+        let Verification::Signature(recipe) = &self.verification else { return false };
+        recipe.signed.0.iter().any(|part| matches!(part, SignedPart::Form))
     }
 
     /// Whether the webhook secret is shown when the provider checks the URL, while another secret signs.

@@ -7,7 +7,6 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt;
-use tokio::sync::OwnedSemaphorePermit;
 use uuid::Uuid;
 
 use crate::App;
@@ -15,7 +14,7 @@ use crate::error::{ApiError, ErrorBody, FieldError};
 use crate::extract::{ApiPath, UNAUTHENTICATED_BODY_TIME};
 use crate::integrations::parse_path_key;
 use syncline_auth::Answered;
-use syncline_engine::{IngestError, Ingested, WebhookEndpoint, WebhookIngest, WebhookRequest};
+use syncline_engine::{HeldBody, IngestError, Ingested, WebhookEndpoint, WebhookIngest, WebhookRequest};
 use syncline_telemetry::metrics::metrics;
 use syncline_types::ids::IntegrationKey;
 
@@ -106,7 +105,7 @@ async fn take_from(app: &App, endpoint: &WebhookEndpoint, request: Request) -> R
     let _permit = endpoint.acquire_permit()?;
     let (parts, body) = request.into_parts();
     check_encoding(&parts.headers)?;
-    let read = read_body(&app.inbound_webhooks, &parts.headers, body);
+    let read = read_body(&app.inbound_webhooks, endpoint, &parts.headers, body);
     let read = tokio::time::timeout(UNAUTHENTICATED_BODY_TIME, read).await;
     let body = read.map_err(|_| ApiError::BodyStalled { limit: UNAUTHENTICATED_BODY_TIME })??;
     let path_and_query = parts.uri.path_and_query().map_or("", |path| path.as_str());
@@ -136,37 +135,40 @@ fn check_encoding(headers: &HeaderMap) -> Result<(), ApiError> {
     }
 }
 
-/// A body with the permits for the memory that it uses.
-struct HeldBody {
+/// A body with the memory that it holds.
+struct ReadBody {
     bytes: Vec<u8>,
     /// Released together with the body.
-    permits: Option<OwnedSemaphorePermit>,
+    memory: HeldBody,
 }
 
-/// Reads a body and acquires memory permits as it grows, so that a client that announces a length and sends nothing
-/// holds no memory.
-async fn read_body(ingest: &WebhookIngest, headers: &HeaderMap, body: Body) -> Result<HeldBody, ApiError> {
+/// Reads a body and holds memory as it grows, so that a client that announces a length and sends nothing holds no
+/// memory.
+async fn read_body(
+    ingest: &WebhookIngest,
+    endpoint: &WebhookEndpoint,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<ReadBody, ApiError> {
     let limit_bytes = ingest.max_body_bytes();
     let announced =
         headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
     if announced.is_some_and(|length| length > limit_bytes) {
         return Err(ApiError::TooLarge { limit_bytes });
     }
-    let mut held = HeldBody { bytes: Vec::new(), permits: None };
+    let mut read = ReadBody { bytes: Vec::new(), memory: ingest.hold(endpoint) };
     let mut stream = body.into_data_stream();
     while let Some(chunk) = stream.next().await {
         let chunk: Bytes = chunk.map_err(|_| ApiError::BodyCut)?;
-        if held.bytes.len() + chunk.len() > limit_bytes {
+        if read.bytes.len() + chunk.len() > limit_bytes {
             return Err(ApiError::TooLarge { limit_bytes });
         }
-        let permits = ingest.hold(chunk.len())?;
-        match &mut held.permits {
-            Some(held) => held.merge(permits),
-            none => *none = Some(permits),
+        if !read.memory.grow(chunk.len()) {
+            return Err(IngestError::Busy.into());
         }
-        held.bytes.extend_from_slice(&chunk);
+        read.bytes.extend_from_slice(&chunk);
     }
-    Ok(held)
+    Ok(read)
 }
 
 fn answer(answered: Answered) -> Response {

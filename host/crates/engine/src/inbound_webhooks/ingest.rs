@@ -16,13 +16,16 @@ use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use crate::body_memory::{BodyMemory, BodyOwner, HeldBody};
 use crate::inbound_webhooks::payload::Payload;
 use crate::inbound_webhooks::routing::connection_parameter;
 use syncline_auth::{
     Answered, AppCredentials, Cache, Environment, Environments, IncomingWebhook, IntegrationSettings,
     Refusal, WebhookSecrets, answer_handshake, verify_webhook,
 };
-use syncline_providers::webhook::{Locator, RawBody, SecretSource, Verification, View, Webhook};
+use syncline_providers::webhook::{
+    Locator, RawBody, SecretSource, Verification, View, Webhook, form_members, is_form,
+};
 use syncline_providers::{Catalogue, Provider};
 use syncline_store::events::{Event, Events};
 use syncline_store::inbound_webhooks::{self, NewWebhook};
@@ -44,9 +47,11 @@ const GROUP_BYTES: usize = 8 << 20;
 const MAX_HANDSHAKE_BYTES: usize = 64 << 10;
 const KEPT_HANDSHAKES: i64 = 10;
 /// Longer bodies are verified and parsed on a thread that serves no other requests, because anyone can send one. The
-/// most expensive kind is a form with many short members, which must be sorted: it takes 5 ms at this length and 80 ms
-/// at 256 KiB.
+/// most expensive kind is a form with many short members, which must be sorted: it takes 5 ms at this length.
 const LONG_BODY_BYTES: usize = 16 << 10;
+/// Maximum number of members of a form. Each occupies many times its length, and they are sorted before the signature
+/// is known to be valid. The longest known forms have about a hundred members.
+const MAX_FORM_MEMBERS: usize = 10_000;
 /// Short, because a provider waits for only a few seconds.
 const STORE_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_NAME_BYTES: usize = 255;
@@ -107,7 +112,7 @@ pub struct WebhookIngest {
     catalogue: Arc<Catalogue>,
     endpoints: Cache<(Uuid, IntegrationKey), Arc<WebhookEndpoint>>,
     limits: ConcurrencyLimits,
-    held_bytes: Arc<Semaphore>,
+    memory: Arc<BodyMemory>,
     queue: mpsc::Sender<Queued>,
     queued: Mutex<mpsc::Receiver<Queued>>,
     max_body_bytes: usize,
@@ -185,8 +190,13 @@ pub enum IngestError {
         "this host's limit of concurrent webhooks for this integration is reached; send the webhook again later"
     )]
     TooMany,
-    #[error("this host's memory for incoming webhooks is full; send the webhook again later")]
+    #[error(
+        "this host's memory for incoming webhooks, or the share of this integration, is full; send the webhook again \
+         later"
+    )]
     Busy,
+    #[error("the form has more than {MAX_FORM_MEMBERS} members")]
+    TooManyMembers,
     #[error("the webhook could not be stored; send it again later")]
     NotStored,
     #[error("this is not a known handshake of `{provider}`; send webhooks with POST")]
@@ -210,6 +220,7 @@ impl IngestError {
             Self::Compressed => ErrorCode::InvalidContentEncoding,
             Self::TooMany => ErrorCode::TooManyWebhooks,
             Self::Busy | Self::NotStored => ErrorCode::IntakeBusy,
+            Self::TooManyMembers => ErrorCode::PayloadTooLarge,
             Self::NoHandshake { .. } | Self::Refused(Refusal::UnusableChallenge(_)) => {
                 ErrorCode::UnknownHandshake
             }
@@ -236,7 +247,7 @@ impl WebhookIngest {
             environments,
             catalogue,
             limits: ConcurrencyLimits::default(),
-            held_bytes: Arc::new(Semaphore::new(settings.held_bytes)),
+            memory: BodyMemory::new(settings.held_bytes),
             queue,
             queued: Mutex::new(queued),
             max_body_bytes: settings.max_body_bytes,
@@ -248,10 +259,13 @@ impl WebhookIngest {
         self.max_body_bytes
     }
 
-    /// Reserves memory for `bytes` more bytes of a request, until the permit is dropped.
-    pub fn hold(&self, bytes: usize) -> Result<OwnedSemaphorePermit, IngestError> {
-        let bytes = u32::try_from(bytes).map_err(|_| IngestError::Busy)?;
-        Arc::clone(&self.held_bytes).try_acquire_many_owned(bytes).map_err(|_| IngestError::Busy)
+    /// Begins to hold the body of a request to this endpoint. It can use the shares of the integration and of its
+    /// environment.
+    pub fn hold(&self, endpoint: &WebhookEndpoint) -> HeldBody {
+        self.memory.hold(&[
+            BodyOwner::Environment(endpoint.environment.pk),
+            BodyOwner::Integration(endpoint.integration),
+        ])
     }
 
     /// Invalidates cached endpoints after an integration changed.
@@ -290,6 +304,9 @@ impl WebhookEndpoint {
         now: DateTime<Utc>,
     ) -> Result<VerifiedRequest, IngestError> {
         let WebhookRequest { method, url, query, headers, body } = request;
+        if (is_form(headers) || webhook.signs_form()) && form_members(body) > MAX_FORM_MEMBERS {
+            return Err(IngestError::TooManyMembers);
+        }
         let raw = RawBody::new(headers, body, webhook.form_member.as_deref());
         let incoming = IncomingWebhook { method, url, query, headers, body, raw };
         let answered = answer_handshake(webhook, secrets, &incoming).transpose()?;

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use syncline_model::{canonical_text, with_whole_characters};
-use syncline_providers::webhook::{Pointer, Webhook, media_type};
+use syncline_providers::webhook::{Pointer, Webhook, is_form, media_type};
 use syncline_store::inbound_webhooks::Format;
 use syncline_types::json;
 
@@ -23,10 +23,10 @@ pub struct Payload {
 impl Payload {
     /// Parses an incoming body according to its content type. The error says why it is not JSON.
     pub fn parse(headers: &HeaderMap, body: &[u8], webhook: &Webhook) -> Result<Self, String> {
-        let media_type = media_type(headers);
-        if media_type == "application/x-www-form-urlencoded" {
+        if is_form(headers) {
             return Self::read(Format::Form, body, webhook);
         }
+        let media_type = media_type(headers);
         let is_json = media_type == "application/json" || media_type.ends_with("+json");
         match Self::read(Format::Json, body, webhook) {
             Ok(payload) => Ok(payload),

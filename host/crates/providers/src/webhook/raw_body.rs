@@ -28,7 +28,7 @@ pub enum RawBody<'b> {
 impl<'b> RawBody<'b> {
     /// The content type decides whether the body is a form, in which `member` can contain the JSON.
     pub fn new(headers: &HeaderMap, body: &'b [u8], member: Option<&'b str>) -> Self {
-        if media_type(headers) == "application/x-www-form-urlencoded" {
+        if is_form(headers) {
             let is_present = |wanted: &&str| form_urlencoded::parse(body).any(|(name, _)| name == *wanted);
             return Self::Form { pairs: body, member: member.filter(is_present) };
         }
@@ -74,6 +74,16 @@ impl<'b> RawBody<'b> {
             Self::Bytes(bytes) => bytes.to_vec(),
         }
     }
+}
+
+/// Whether the content type is that of a form.
+pub fn is_form(headers: &HeaderMap) -> bool {
+    media_type(headers) == "application/x-www-form-urlencoded"
+}
+
+/// Returns the number of members of a form, without parsing them.
+pub fn form_members(form: &[u8]) -> usize {
+    form.split(|byte| *byte == b'&').filter(|member| !member.is_empty()).count()
 }
 
 /// Returns the content type without its parameters, in lower case.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use syncline_api::{App, Services};
+use syncline_api::{App, ClientLimitSettings, ClientLimits, Services};
 use syncline_auth::{Accounts, ApiKeys, Authenticator, Environments};
 use syncline_dashboard::Dashboard;
 use syncline_egress::EgressGateway;
@@ -38,6 +38,7 @@ const WRITING_ENDS_WITHIN: Duration = Duration::from_secs(5);
 
 /// The settings of an operator, by service.
 pub(crate) struct HostSettings {
+    pub(crate) clients: ClientLimitSettings,
     pub(crate) connections: ConnectionSettings,
     pub(crate) dispatch: DispatchSettings,
     pub(crate) ingest: IngestSettings,
@@ -124,8 +125,8 @@ impl Host {
             Arc::clone(&gateway),
         );
         let record_metadata_key = Arc::clone(&settings.records.metadata_key);
-        let records = Records::new(
         let max_page_bytes = settings.records.max_page_bytes;
+        let records = Records::new(
             store.clone(),
             Arc::clone(&environments),
             Arc::clone(&functions),
@@ -294,6 +295,7 @@ impl Host {
         tasks.keep_up("record-change-receiver", &record_changes, RecordChanges::receive);
         tasks.keep_up("record-change-poller", &record_changes, RecordChanges::poll);
         tasks.keep_up("run-progress", &live_runs, LiveRuns::write_news);
+        tasks.keep_up("authorization-outcomes", &authorizations, Authorizations::deliver_outcomes);
         tasks.keep_up("sync-leases", &syncs, Syncs::keep_leases);
         tasks.keep_up("stalled-transactions", &syncs, Syncs::end_stalled);
         tasks.keep_up("job-leases", &jobs, Jobs::keep_leases);
@@ -392,6 +394,7 @@ impl Host {
             inbound_webhook_log,
             inbound_webhooks,
             integrations,
+            limits: ClientLimits::new(&settings.clients),
             observation: Observation::new(store.clone(), live_runs),
             proxy,
             record_changes,

@@ -49,6 +49,7 @@ mod node_client;
 mod oauth;
 mod openapi;
 mod outbound_webhooks;
+mod overload;
 mod plans;
 mod private_postgres;
 mod providers;

@@ -2,6 +2,7 @@
 //! rejected.
 
 use std::process::Stdio;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
@@ -422,6 +423,23 @@ async fn the_published_client_is_notified_across_hosts() {
     drop(Browser::new().visit(&client.expect("open").await).await);
     let result: Value = serde_json::from_str(&client.expect("failed").await).unwrap();
     assert_eq!(result["type"], "unknown_integration");
+}
+
+#[tokio::test]
+async fn a_websocket_stays_open_while_its_authorization_is_in_progress() {
+    const CLIENT_TIMEOUT: Duration = Duration::from_secs(3);
+    let (db, server) = (TestDatabase::create().await, OAuthServer::start().await);
+    let timeout = CLIENT_TIMEOUT.as_secs().to_string();
+    let host = server.host_options(&db).variable("SYNCLINE_CLIENT_TIMEOUT_SECONDS", &timeout).spawn().await;
+    server.integrate(&host, KEY, OAUTH_PROVIDER).await;
+    let token = open_session(&host, "/connect/sessions", json!({ "tags": {} })).await;
+    let mut client = PublishedClient::run(&host, &token, KEY);
+    let mut browser = Browser::new();
+    let login = browser.visit(&client.expect("open").await).await;
+    tokio::time::sleep(CLIENT_TIMEOUT * 2).await;
+    let callback = consent(&mut browser, login, "none").await;
+    assert_eq!(result_page(&callback.answer), (200, "connected".to_owned()));
+    client.expect("connected").await;
 }
 
 #[tokio::test]

@@ -62,9 +62,6 @@ pub(super) struct ServeArgs {
     /// Private addresses that provider requests may go to, such as localhost:8420, separated by commas
     #[arg(long, env = "SYNCLINE_EGRESS_ALLOW", value_name = "HOST:PORT,…")]
     egress_allow: Option<String>,
-    /// How long a client may send or read nothing, within a request and between requests
-    #[arg(long, env = "SYNCLINE_CLIENT_TIMEOUT_SECONDS", default_value_t = 75, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=DAY_SECONDS))]
-    client_timeout_seconds: u64,
     #[command(flatten)]
     clients: ClientLimitArgs,
     /// How long a client or a provider may be silent in a request through /proxy
@@ -327,6 +324,7 @@ fn settings(args: &ServeArgs, addresses: &Addresses) -> HostSettings {
             max_stream_records: args.max_stream_records,
             max_page_bytes: args.clients.max_page_bytes(),
         },
+        clients: args.clients.limits(),
         retention: args.retention.settings(),
         sender: args.sender.settings(grace),
         syncs: SyncSettings {
@@ -355,11 +353,10 @@ async fn serve_until_stopped(
     database: &mut Database,
     stop: &CancellationToken,
 ) -> anyhow::Result<()> {
-    let patience = Duration::from_secs(args.client_timeout_seconds);
     let stop_serving = CancellationToken::new();
-    let servers = served
-        .into_iter()
-        .map(|(listener, routes)| server::serve(listener, routes, patience, stop_serving.clone()));
+    let servers = served.into_iter().map(|(listener, routes)| {
+        server::serve(listener, routes, args.clients.server(), stop_serving.clone())
+    });
     let requests_done = tokio::spawn(join_all(servers.collect::<Vec<_>>()));
     let database_ended = async {
         match &mut database.private {

@@ -80,8 +80,8 @@ pub(super) struct AuditEntryBody {
     /// Names, numbers and flags that depend on the action. Never a secret value.
     #[schema(value_type = Object)]
     details: Value,
-    /// IP address of the client, or `null` if the change was not made through the API. Behind a proxy, it is the
-    /// address of the proxy.
+    /// IP address of the client, or `null` if the change was not made through the API. Behind a proxy that the operator
+    /// does not trust, it is the address of the proxy.
     address: Option<String>,
     /// The `X-Request-Id` of the request, or `null`.
     request_id: Option<String>,

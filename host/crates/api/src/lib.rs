@@ -6,6 +6,7 @@
 mod actions;
 mod api_reference;
 mod audit_log;
+mod client_limits;
 mod connect_sessions;
 mod connect_telemetry;
 pub mod connect_ui;
@@ -70,6 +71,7 @@ use utoipa::openapi::{InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder, RefO
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+pub use self::client_limits::{ClientLimitSettings, ClientLimits};
 pub use self::metrics::metrics_routes;
 
 use self::error::ApiError;
@@ -111,6 +113,7 @@ pub struct Services {
     pub inbound_webhook_log: Arc<InboundWebhookLog>,
     pub inbound_webhooks: Arc<WebhookIngest>,
     pub integrations: Arc<Integrations>,
+    pub limits: ClientLimits,
     pub observation: Observation,
     pub proxy: Arc<Proxy>,
     pub record_changes: Arc<RecordChanges>,

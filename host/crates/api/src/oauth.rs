@@ -213,8 +213,7 @@ pub(super) async fn get_authorization(
     _: NoQuery,
 ) -> Result<Json<AuthorizationResponse>, ApiError> {
     let listener = id.parse::<Uuid>().map_err(|_| path_error("id", "must be a UUID"))?;
-    let outcome =
-        app.authorizations.wait_for_outcome(listener, LONG_POLL).await.map_err(ApiError::internal)?;
+    let outcome = app.authorizations.wait_for_outcome(listener, LONG_POLL).await;
     let data = match outcome {
         Some((session_pk, outcome)) if session_pk == session.pk => match outcome {
             Outcome::Connected { integration, connection_id } => AuthorizationBody::Connected {

@@ -8,6 +8,7 @@
 mod answers;
 mod callback;
 mod error;
+mod listeners;
 mod outcome;
 mod start;
 
@@ -23,6 +24,7 @@ pub use self::error::AuthorizationError;
 pub use self::outcome::Outcome;
 pub use self::start::{ReturnPath, StartRequest, StartedAuthorization};
 
+use self::listeners::Listeners;
 use crate::connect_sessions::ConnectSessions;
 use crate::connections::Connections;
 use crate::connections::typed::TypedConnections;
@@ -74,6 +76,7 @@ pub struct Authorizations {
     typed: Arc<TypedConnections>,
     /// Cancelled when the shutdown begins. Requests then stop waiting for an outcome.
     stopping: CancellationToken,
+    listeners: Arc<Listeners>,
     /// Callbacks in progress. They finish even if the browser disconnects.
     running: TaskTracker,
 }
@@ -115,6 +118,7 @@ impl Authorizations {
             connections,
             typed,
             stopping,
+            listeners: Arc::default(),
             running,
         })
     }

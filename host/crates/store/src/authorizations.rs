@@ -132,16 +132,38 @@ pub async fn publish_outcome(
     Ok(())
 }
 
-/// Returns the outcome for a listener, with its session.
-pub async fn find_outcome(
+/// The state of the authorization that a listener waits for.
+#[derive(Debug)]
+pub struct ListenerState {
+    pub listener: Uuid,
+    /// The outcome with its session. `None` while the authorization is in progress.
+    pub outcome: Option<(ConnectSessionPk, Value)>,
+}
+
+/// Returns the states of these listeners, except those for which no authorization has begun.
+pub async fn listener_states(
     conn: &mut PgConnection,
-    listener: Uuid,
-) -> sqlx::Result<Option<(ConnectSessionPk, Value)>> {
-    let row = sqlx::query!(
-        "SELECT connect_session_pk, outcome FROM authorization_outcomes WHERE listener = $1",
-        listener,
+    listeners: &[Uuid],
+) -> sqlx::Result<Vec<ListenerState>> {
+    let rows = sqlx::query!(
+        r#"
+        SELECT wanted.listener AS "listener!", ended.connect_session_pk AS "connect_session_pk?",
+               ended.outcome AS "outcome?"
+        FROM unnest($1::uuid[]) AS wanted (listener)
+        LEFT JOIN authorization_outcomes ended ON ended.listener = wanted.listener
+        LEFT JOIN LATERAL (
+            SELECT pk FROM authorizations WHERE listener >= wanted.listener AND listener <= wanted.listener
+            ORDER BY listener LIMIT 1
+        ) AS begun ON true
+        WHERE ended.listener IS NOT NULL OR begun.pk IS NOT NULL
+        "#,
+        listeners,
     )
-    .fetch_optional(conn)
+    .fetch_all(conn)
     .await?;
-    Ok(row.map(|row| (ConnectSessionPk(row.connect_session_pk), row.outcome)))
+    let states = rows.into_iter().map(|row| ListenerState {
+        listener: row.listener,
+        outcome: row.connect_session_pk.map(ConnectSessionPk).zip(row.outcome),
+    });
+    Ok(states.collect())
 }

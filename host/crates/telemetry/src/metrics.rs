@@ -56,6 +56,9 @@ pub struct Metrics {
     task_failures: Family<TaskLabels, Counter>,
     api_requests: Family<ApiLabels, Counter>,
     api_seconds: Histograms<RouteLabels>,
+    client_connections: Gauge,
+    rejected_client_connections: Family<LimitLabels, Counter>,
+    websockets: Gauge,
     runs_on: Gauge,
     schedules_due: Gauge,
     schedule_lateness: Seconds,
@@ -128,6 +131,11 @@ struct ApiLabels {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RouteLabels {
     route: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LimitLabels {
+    limit: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -207,6 +215,10 @@ impl Metrics {
                 "Time to answer API requests",
                 request_histogram,
             ),
+            client_connections: registrar.add("client_connections", "Open network connections of clients"),
+            rejected_client_connections: registrar
+                .add("rejected_client_connections", "Rejected network connections of clients, by limit"),
+            websockets: registrar.add("websockets", "Open WebSockets"),
             runs_on: registrar.add("runs_on", "Runs in progress on this host"),
             schedules_due: registrar.add(
                 "schedules_due",
@@ -321,6 +333,21 @@ impl Metrics {
         self.api_requests.get_or_create(&ApiLabels { method, route, status: status_class(status) }).inc();
     }
 
+    /// Counts an open network connection of a client until the value is dropped.
+    pub fn count_client_connection(&self) -> Counted {
+        Counted::new(&self.client_connections)
+    }
+
+    /// Counts a rejected network connection of a client. `limit` is `host` or `address`.
+    pub fn count_rejected_client_connection(&self, limit: &'static str) {
+        self.rejected_client_connections.get_or_create(&LimitLabels { limit }).inc();
+    }
+
+    /// Counts an open WebSocket until the value is dropped.
+    pub fn count_websocket(&self) -> Counted {
+        Counted::new(&self.websockets)
+    }
+
     /// Returns all metrics in the OpenMetrics text format.
     pub fn encode(&self, observed: &Observed) -> String {
         self.runs_on.set(observed.runs_on as i64);
@@ -351,6 +378,23 @@ impl Metrics {
         }
         known.insert(integration.to_owned());
         integration.to_owned()
+    }
+}
+
+/// Something that a gauge counts until this value is dropped.
+#[derive(Debug)]
+pub struct Counted(Gauge);
+
+impl Counted {
+    fn new(gauge: &Gauge) -> Self {
+        gauge.inc();
+        Self(gauge.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.dec();
     }
 }
 

@@ -293,12 +293,21 @@ pub enum ErrorCode {
     /// The connection to reconnect was deleted while the end user authorized it at the provider.
     #[strum(message = "Create a session for a new connection.")]
     ConnectionNotFound,
-    /// The host's limit of 5,000 open WebSockets is reached.
-    #[strum(message = "Try again in a moment.")]
+    /// A limit of open WebSockets is reached: 5,000 on the host, or 500 of one client address.
+    #[strum(
+        message = "Try again in a moment. Operators configure `SYNCLINE_MAX_WEBSOCKETS_PER_ADDRESS` and, behind a \
+        reverse proxy, `SYNCLINE_TRUSTED_PROXIES`."
+    )]
     TooManySockets,
     /// A browser called `/mcp` from a page of another site.
     #[strum(message = "Call `/mcp` from a program, or from a page on this host's own origin.")]
     OriginNotAllowed,
+    /// The host's limit of network connections is reached: of all clients, or of the client's address.
+    #[strum(
+        message = "Try again after `Retry-After` seconds, and use one connection for several requests. Operators \
+        configure `SYNCLINE_MAX_CLIENT_CONNECTIONS` and `SYNCLINE_MAX_CLIENT_CONNECTIONS_PER_ADDRESS`."
+    )]
+    TooManyConnections,
     /// The host's limit of concurrent change readers is reached.
     #[strum(message = "Try again after `Retry-After` seconds, or use another host.")]
     TooManyReaders,

@@ -8,17 +8,13 @@ use axum::http::HeaderValue;
 use axum::http::request::Parts;
 use tower_http::request_id::RequestId;
 
+use crate::client_address::ClientAddress;
 use syncline_types::actor::{Actor, Identity};
 
 /// Longest request id in the audit log, in characters. A client can choose the id.
 const MAX_REQUEST_ID_CHARS: usize = 200;
 
-/// The address of the peer of a network connection.
-#[derive(Debug, Clone, Copy)]
-pub struct PeerAddress(pub IpAddr);
-
-/// Where a request comes from, for the audit log. The address is that of the network connection: a header such as
-/// `X-Forwarded-For` could contain anything.
+/// Where a request comes from, for the audit log.
 #[derive(Debug, Clone)]
 pub struct RequestSource {
     address: Option<IpAddr>,
@@ -28,7 +24,7 @@ pub struct RequestSource {
 impl RequestSource {
     pub fn of(parts: &Parts) -> Self {
         Self {
-            address: parts.extensions.get::<PeerAddress>().map(|peer| peer.0),
+            address: parts.extensions.get::<ClientAddress>().map(|client| client.0),
             request_id: parts.extensions.get::<RequestId>().map(|id| id.header_value().clone()),
         }
     }

@@ -116,9 +116,10 @@ pub fn statuses(code: ErrorCode) -> &'static [StatusCode] {
         ErrorCode::RedirectNotAllowed | ErrorCode::TooManyRedirects | ErrorCode::UpstreamFailed => {
             &[StatusCode::BAD_GATEWAY]
         }
-        ErrorCode::WebhookSecretMissing | ErrorCode::IntakeBusy | ErrorCode::TooManySockets => {
-            &[StatusCode::SERVICE_UNAVAILABLE]
-        }
+        ErrorCode::WebhookSecretMissing
+        | ErrorCode::IntakeBusy
+        | ErrorCode::TooManySockets
+        | ErrorCode::TooManyConnections => &[StatusCode::SERVICE_UNAVAILABLE],
         ErrorCode::UpstreamTimeout => &[StatusCode::GATEWAY_TIMEOUT],
         ErrorCode::MassDeletionHeld
         | ErrorCode::NoProgress

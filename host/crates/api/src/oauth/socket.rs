@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use axum::Extension;
 use axum::extract::State;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
@@ -13,9 +14,12 @@ use uuid::Uuid;
 
 use super::super::App;
 use super::super::error::ApiError;
+use super::super::extract::Patience;
 use syncline_engine::{AUTHORIZATION_SECONDS, Outcome};
+use syncline_telemetry::metrics::metrics;
+use syncline_web::client_address::ClientAddress;
 
-/// Maximum number of open WebSockets, because each queries the database regularly.
+/// Maximum number of open WebSockets. Opening one needs no key.
 static PERMITS: Semaphore = Semaphore::const_new(5_000);
 /// Keeps proxies from closing the idle connection.
 const PING_EVERY: Duration = Duration::from_secs(30);
@@ -23,37 +27,40 @@ const PING_EVERY: Duration = Duration::from_secs(30);
 /// Frames are limited as well, because each could otherwise occupy 16 MB before its message is rejected.
 const MAX_MESSAGE_BYTES: usize = 4096;
 
-/// `GET /` with an upgrade: sends an id for an authorization and then its outcome.
+/// `GET /` with an upgrade: sends an id for an authorization and then its outcome. Closes the WebSocket if no
+/// authorization with this id begins within the client timeout.
 pub async fn open_socket(
     State(app): State<App>,
+    Extension(Patience(begins_within)): Extension<Patience>,
+    Extension(ClientAddress(client)): Extension<ClientAddress>,
     uri: Uri,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, ApiError> {
     let upgrade = upgrade
         .map_err(|_| ApiError::UnknownRoute { method: "GET".to_owned(), path: uri.path().to_owned() })?;
+    let of_client = app.limits.websockets.try_acquire(client).ok_or(ApiError::TooManySockets)?;
     let permit = PERMITS.try_acquire().map_err(|_| ApiError::TooManySockets)?;
+    let permits = (of_client, permit, metrics().count_websocket());
     let upgrade = upgrade.max_message_size(MAX_MESSAGE_BYTES).max_frame_size(MAX_MESSAGE_BYTES);
     Ok(upgrade.read_buffer_size(MAX_MESSAGE_BYTES).on_upgrade(async move |socket| {
         // An error means that the client has disconnected.
-        let _result = serve(&app, socket).await;
-        drop(permit);
+        let _result = serve(&app, socket, begins_within).await;
+        drop(permits);
     }))
 }
 
-async fn serve(app: &App, mut socket: WebSocket) -> Result<(), axum::Error> {
+async fn serve(app: &App, mut socket: WebSocket, begins_within: Duration) -> Result<(), axum::Error> {
     let listener = Uuid::new_v4();
     socket.send(text(&json!({ "message_type": "connection_ack", "ws_client_id": listener }))).await?;
     let time_limit = Duration::from_secs(AUTHORIZATION_SECONDS.unsigned_abs().into());
-    let outcome = app.authorizations.wait_for_outcome(listener, time_limit);
+    let outcome = app.authorizations.wait_for_begun_outcome(listener, begins_within, time_limit);
     tokio::pin!(outcome);
     let mut pings = tokio::time::interval(PING_EVERY);
     loop {
         tokio::select! {
             ended = &mut outcome => {
-                match ended {
-                    Ok(Some((_, outcome))) => socket.send(text(&outcome_message(outcome))).await?,
-                    Ok(None) => {}
-                    Err(error) => tracing::error!(error = format!("{error:#}"), "could not read the outcome of an authorization"),
+                if let Some((_, outcome)) = ended {
+                    socket.send(text(&outcome_message(outcome))).await?;
                 }
                 return socket.send(Message::Close(None)).await;
             }

@@ -1,0 +1,231 @@
+//! Clients that open many connections or send long requests: they reach a limit, and other clients are served.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
+
+use crate::support::{Api, Host, HostOptions, TestDatabase, eventually, free_port};
+
+const LOCALHOST: [u8; 4] = [127, 0, 0, 1];
+/// Another address of this machine.
+const OTHER_ADDRESS: [u8; 4] = [127, 0, 0, 2];
+const UPGRADE: &str = "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+                       Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: cGxhbnRlZC1ub25jZS0xMg==\r\n";
+
+async fn host_with(variables: &[(&str, &str)]) -> (Host, TestDatabase) {
+    let db = TestDatabase::create().await;
+    let options = HostOptions::new().database(&db);
+    let options = variables.iter().fold(options, |options, (name, value)| options.variable(name, value));
+    (options.spawn().await, db)
+}
+
+async fn connect_from(host: &Host, address: [u8; 4]) -> TcpStream {
+    let socket = TcpSocket::new_v4().expect("a socket can be made");
+    socket.bind(SocketAddr::new(IpAddr::from(address), 0)).expect("the address is local");
+    socket.connect(host.address().parse().expect("an address")).await.expect("the host listens")
+}
+
+/// Sends a request for `/health` and returns the answer, which is empty if the host has disconnected.
+async fn ask_health(stream: &mut TcpStream) -> String {
+    // The host may have disconnected already.
+    let _result = stream.write_all(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    let mut answer = vec![0; 1024];
+    let read = tokio::time::timeout(Duration::from_secs(60), stream.read(&mut answer)).await;
+    let read = read.expect("the host answers or disconnects").unwrap_or_default();
+    String::from_utf8_lossy(&answer[..read]).into_owned()
+}
+
+/// Opens connections until the host rejects one.
+async fn open_until_rejected(host: &Host, address: [u8; 4], most: usize) -> Vec<TcpStream> {
+    let mut open = Vec::new();
+    while open.len() <= most {
+        let mut stream = connect_from(host, address).await;
+        if !ask_health(&mut stream).await.starts_with("HTTP/1.1 200 ") {
+            return open;
+        }
+        open.push(stream);
+    }
+    panic!("the host accepts {} connections", open.len());
+}
+
+async fn metric(api: &Api, line: &str) -> Option<u64> {
+    let metrics = api.get("/metrics").await.expect(200).text();
+    metrics.lines().find_map(|other| other.strip_prefix(line)?.trim().parse().ok())
+}
+
+#[tokio::test]
+async fn connections_over_the_hosts_limit_are_rejected_until_others_end() {
+    let metrics = format!("127.0.0.1:{}", free_port());
+    let variables = [("SYNCLINE_MAX_CLIENT_CONNECTIONS", "8"), ("SYNCLINE_METRICS_LISTEN", &metrics)];
+    let (host, _db) = host_with(&variables).await;
+    let open = open_until_rejected(&host, LOCALHOST, 8).await;
+    let mut rejected = connect_from(&host, OTHER_ADDRESS).await;
+    let mut answer = String::new();
+    let _ended = rejected.read_to_string(&mut answer).await;
+    assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+    assert!(answer.contains("retry-after: 5\r\n") && answer.contains("\"too_many_connections\""), "{answer}");
+
+    // The limit of one listener does not affect the other.
+    let beside = Api::new(format!("http://{metrics}"), None);
+    let counted = "syncline_rejected_client_connections_total{limit=\"host\"}";
+    assert!(metric(&beside, counted).await >= Some(2));
+    assert!(metric(&beside, "syncline_client_connections").await >= Some(8));
+    drop(open);
+    eventually("connections are accepted again", async || {
+        ask_health(&mut connect_from(&host, LOCALHOST).await).await.starts_with("HTTP/1.1 200 ").then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn one_address_cannot_take_all_connections() {
+    let (host, _db) = host_with(&[("SYNCLINE_MAX_CLIENT_CONNECTIONS_PER_ADDRESS", "4")]).await;
+    let _open = open_until_rejected(&host, LOCALHOST, 4).await;
+    let mut other = connect_from(&host, OTHER_ADDRESS).await;
+    assert!(ask_health(&mut other).await.starts_with("HTTP/1.1 200 "));
+}
+
+#[tokio::test]
+async fn a_trusted_proxy_can_open_more_connections_than_a_client() {
+    let variables = [
+        ("SYNCLINE_MAX_CLIENT_CONNECTIONS_PER_ADDRESS", "2"),
+        ("SYNCLINE_TRUSTED_PROXIES", "10.0.0.0/8, 127.0.0.1"),
+    ];
+    let (host, _db) = host_with(&variables).await;
+    let mut open = Vec::new();
+    for _ in 0..6 {
+        let mut stream = connect_from(&host, LOCALHOST).await;
+        assert!(ask_health(&mut stream).await.starts_with("HTTP/1.1 200 "));
+        open.push(stream);
+    }
+    open_until_rejected(&host, OTHER_ADDRESS, 2).await;
+}
+
+/// Opens a WebSocket and returns it with the head of the response.
+async fn open_socket(host: &Host, forwarded_for: &str) -> (TcpStream, String) {
+    let mut stream = connect_from(host, LOCALHOST).await;
+    let request = format!("{UPGRADE}X-Forwarded-For: {forwarded_for}\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.expect("the host reads");
+    let mut head = String::new();
+    while !head.contains("\r\n\r\n") {
+        head.push(stream.read_u8().await.expect("the host answers").into());
+    }
+    (stream, head)
+}
+
+#[tokio::test]
+async fn one_client_behind_a_proxy_cannot_take_all_websockets() {
+    let variables = [("SYNCLINE_MAX_WEBSOCKETS_PER_ADDRESS", "2"), ("SYNCLINE_TRUSTED_PROXIES", "127.0.0.1")];
+    let (host, _db) = host_with(&variables).await;
+    let first = open_socket(&host, "192.0.2.1").await;
+    let second = open_socket(&host, "192.0.2.1").await;
+    for (_, head) in [&first, &second] {
+        assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+    }
+    // A client can send the header itself. The proxy appends the client's address.
+    let (mut rejected, head) = open_socket(&host, "192.0.2.7, 192.0.2.1").await;
+    assert!(head.starts_with("HTTP/1.1 503 "), "{head}");
+    let mut body = vec![0; 1024];
+    let read = rejected.read(&mut body).await.expect("the response has a body");
+    assert!(String::from_utf8_lossy(&body[..read]).contains("\"too_many_sockets\""));
+    let (_neighbour, head) = open_socket(&host, "192.0.2.2").await;
+    assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+    assert_eq!(metric(&host, "syncline_websockets").await, Some(3));
+    drop(first);
+    eventually("the client can open another WebSocket", async || {
+        open_socket(&host, "192.0.2.1").await.1.starts_with("HTTP/1.1 101 ").then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_websocket_without_an_authorization_is_closed_early() {
+    let (host, _db) = host_with(&[("SYNCLINE_CLIENT_TIMEOUT_SECONDS", "1")]).await;
+    let (mut socket, head) = open_socket(&host, "192.0.2.1").await;
+    assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+    let mut received = Vec::new();
+    let ended = tokio::time::timeout(Duration::from_secs(60), async {
+        // The host sends a close frame without a body.
+        while !received.ends_with(&[0x88, 0]) {
+            assert!(
+                socket.read_buf(&mut received).await.expect("the host sends") > 0,
+                "it ends without a close frame"
+            );
+        }
+    });
+    ended.await.expect("the host closes the WebSocket");
+    assert!(String::from_utf8_lossy(&received).contains("connection_ack"));
+}
+
+#[tokio::test]
+async fn open_websockets_cost_one_query_together() {
+    const SOCKETS: usize = 200;
+    const WATCHED: Duration = Duration::from_secs(10);
+    let (host, db) = host_with(&[]).await;
+    let transactions = async || {
+        db.number("SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()").await
+    };
+    let during = async || {
+        let before = transactions().await;
+        tokio::time::sleep(WATCHED).await;
+        transactions().await - before
+    };
+    let idle = during().await;
+    let sockets = join_all((0..SOCKETS).map(|_| open_socket(&host, "192.0.2.1"))).await;
+    assert!(sockets.iter().all(|(_, head)| head.starts_with("HTTP/1.1 101 ")));
+    // Postgres reports statistics with a delay.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let with_sockets = during().await;
+    // A query for each socket every 3 s would be 600.
+    assert!(with_sockets - idle < 200, "{with_sockets} transactions with WebSockets, {idle} without");
+}
+
+/// The longest request head that a host accepts, without the lines that every request has.
+fn longest_head() -> String {
+    (0..60).map(|number| format!("X-Long-{number}: {}\r\n", "x".repeat(980))).collect()
+}
+
+#[tokio::test]
+async fn anonymous_clients_with_the_largest_requests_do_not_block_others() {
+    const CLIENTS: usize = 24;
+    /// Much longer than an answer takes, because a busy machine can be ten times slower.
+    const PATIENCE: Duration = Duration::from_secs(10);
+    let (host, _db) = host_with(&[]).await;
+    let document = host.get("/openapi.json").await.expect(200).json();
+    let mut routes = vec![("POST".to_owned(), "/dashboard/sign-in".to_owned())];
+    for (path, operations) in document["paths"].as_object().expect("it has paths") {
+        for (method, operation) in operations.as_object().expect("a path has operations") {
+            if operation["security"] == json!([]) || operation["security"] == json!([{}]) {
+                routes.push((method.to_uppercase(), path.replace(['{', '}'], "")));
+            }
+        }
+    }
+    assert!(routes.len() > 5, "{routes:?}");
+    let head = longest_head();
+    let body = vec![b'&'; 1 << 20];
+    for (method, path) in routes {
+        let flood = join_all((0..CLIENTS).map(async |_| {
+            let mut stream = connect_from(&host, LOCALHOST).await;
+            let length = body.len();
+            let head =
+                format!("{method} {path} HTTP/1.1\r\nHost: x\r\n{head}Content-Length: {length}\r\n\r\n");
+            // The host may answer, and disconnect, before it has read everything.
+            let _result = stream.write_all(head.as_bytes()).await;
+            let _result = tokio::time::timeout(PATIENCE, stream.write_all(&body)).await;
+            stream
+        }));
+        let neighbour = async {
+            for _ in 0..5 {
+                let asked = Instant::now();
+                host.with_key(None).get("/health").await.expect(200);
+                assert!(asked.elapsed() < PATIENCE, "{method} {path}: /health took {:?}", asked.elapsed());
+            }
+        };
+        tokio::join!(flood, neighbour);
+    }
+    assert_eq!(host.get("/integrations").await.expect(200).json(), json!({ "data": [] }));
+}

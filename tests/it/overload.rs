@@ -1,4 +1,5 @@
-//! Clients that open many connections or send long requests: they reach a limit, and other clients are served.
+//! Clients that open many connections, or send long or slow requests: they reach a limit, and other clients are
+//! served.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -8,7 +9,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
-use crate::support::{Api, Host, HostOptions, TestDatabase, eventually, free_port};
+use crate::support::{Api, Host, HostOptions, SECRET_KEY, Stage, TestDatabase, eventually, free_port};
 
 const LOCALHOST: [u8; 4] = [127, 0, 0, 1];
 /// Another address of this machine.
@@ -182,6 +183,104 @@ async fn open_websockets_cost_one_query_together() {
     let with_sockets = during().await;
     // A query for each socket every 3 s would be 600.
     assert!(with_sockets - idle < 200, "{with_sockets} transactions with WebSockets, {idle} without");
+}
+
+#[tokio::test]
+async fn each_route_has_a_body_limit_for_its_purpose() {
+    let stage = Stage::hostile().await;
+    for (method, path, limit) in [
+        ("PATCH", "/records/prune", "64 KiB"),
+        ("POST", "/sync/steps/variant/second", "64 KiB"),
+        ("PATCH", "/environment", "64 KiB"),
+        ("POST", "/connections/metadata", "4 MiB"),
+        ("POST", "/sync/trigger", "4 MiB"),
+        ("POST", "/action/trigger", "75 MiB"),
+    ] {
+        let bytes = match limit {
+            "64 KiB" => 64 << 10,
+            "4 MiB" => 4 << 20,
+            _ => 75 << 20,
+        };
+        let request = stage.request(method, path).header("Content-Type", "application/json");
+        let fits = request.bytes(" ".repeat(bytes)).send().await;
+        assert_eq!(fits.refusal(), (400, "invalid_json".to_owned()), "{method} {path}");
+        let request = stage.request(method, path).header("Content-Type", "application/json");
+        let refused = request.bytes(" ".repeat(bytes + 1)).send().await;
+        assert_eq!(refused.refusal(), (413, "payload_too_large".to_owned()), "{method} {path}");
+        assert!(refused.message().contains(limit), "{method} {path}: {}", refused.message());
+    }
+}
+
+#[tokio::test]
+async fn a_steady_but_very_slow_body_is_rejected() {
+    let (host, _db) = host_with(&[("SYNCLINE_CLIENT_TIMEOUT_SECONDS", "2")]).await;
+    let (mut incoming, mut outgoing) = connect_from(&host, LOCALHOST).await.into_split();
+    let head = format!(
+        "PATCH /environment HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {SECRET_KEY}\r\n\
+         Content-Type: application/json\r\nConnection: close\r\nContent-Length: 60000\r\n\r\n"
+    );
+    outgoing.write_all(head.as_bytes()).await.expect("the host reads");
+    let trickle = async {
+        while outgoing.write_all(b" ").await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(250)).await;
+        }
+    };
+    let mut answer = Vec::new();
+    let answered = async {
+        while !answer.ends_with(b"}}") {
+            assert!(
+                incoming.read_buf(&mut answer).await.expect("the host answers") > 0,
+                "the response is incomplete"
+            );
+        }
+    };
+    tokio::select! {
+        () = answered => {}
+        () = trickle => panic!("the host disconnects without a response"),
+        () = tokio::time::sleep(Duration::from_secs(60)) => panic!("the host still waits for the body"),
+    }
+    let answer = String::from_utf8_lossy(&answer);
+    assert!(answer.starts_with("HTTP/1.1 408 ") && answer.contains("\"body_timeout\""), "{answer}");
+    assert!(answer.contains("within 2 seconds"), "{answer}");
+}
+
+#[tokio::test]
+async fn bodies_beyond_the_hosts_memory_are_rejected_and_small_ones_are_read() {
+    let stage = {
+        let (host, db) = host_with(&[("SYNCLINE_MAX_BODY_MEMORY_BYTES", "8388608")]).await;
+        Stage::at(host, db).await
+    };
+    let head = |path: &str, length: usize| {
+        format!(
+            "POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {SECRET_KEY}\r\nConnection-Id: customer-1\r\n\
+             Provider-Config-Key: hostile\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+        )
+    };
+    let mut stalled = Vec::new();
+    let refused = eventually("the memory is full", async || {
+        let mut stream = connect_from(&stage.host, LOCALHOST).await;
+        // The host may answer before it has read everything.
+        let _result = stream.write_all(head("/action/trigger", 2 << 20).as_bytes()).await;
+        let _result = stream.write_all(&vec![b' '; (2 << 20) - 1]).await;
+        stalled.push(stream);
+        let request = stage.request("POST", "/action/trigger").header("Content-Type", "application/json");
+        let answer = request.bytes(" ".repeat(1 << 20)).send().await;
+        (answer.status != 400).then_some(answer)
+    })
+    .await;
+    assert_eq!(refused.refusal(), (503, "too_many_bodies".to_owned()));
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    stage.action("print", &json!("x")).await.expect(200);
+    // Longer than any memory that would become free.
+    let request = stage.request("POST", "/action/trigger").header("Content-Type", "application/json");
+    let refused = request.bytes(" ".repeat(6 << 20)).send().await;
+    assert_eq!(refused.refusal(), (413, "payload_too_large".to_owned()));
+    drop(stalled);
+    eventually("the memory is free again", async || {
+        let request = stage.request("POST", "/action/trigger").header("Content-Type", "application/json");
+        (request.bytes(" ".repeat(1 << 20)).send().await.status == 400).then_some(())
+    })
+    .await;
 }
 
 /// The longest request head that a host accepts, without the lines that every request has.

@@ -37,6 +37,9 @@ pub(super) struct ClientLimitArgs {
     /// Length at which a page of records, dead letters or log lines ends, whatever its number of items
     #[arg(long, env = "SYNCLINE_MAX_PAGE_BYTES", default_value_t = 16 << 20, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1024..=GIB))]
     max_page_bytes: u32,
+    /// Maximum memory for request bodies that are being read or processed
+    #[arg(long, env = "SYNCLINE_MAX_BODY_MEMORY_BYTES", default_value_t = 512 << 20, value_name = "BYTES", value_parser = clap::value_parser!(u32).range((1 << 20)..))]
+    max_body_memory_bytes: u32,
 }
 
 impl ClientLimitArgs {
@@ -45,7 +48,10 @@ impl ClientLimitArgs {
     }
 
     pub(super) fn limits(&self) -> ClientLimitSettings {
-        ClientLimitSettings { max_websockets_per_address: self.max_websockets_per_address as usize }
+        ClientLimitSettings {
+            body_memory_bytes: self.max_body_memory_bytes as usize,
+            max_websockets_per_address: self.max_websockets_per_address as usize,
+        }
     }
 
     pub(super) fn server(&self) -> ServerSettings {

@@ -15,7 +15,9 @@ use uuid::Uuid;
 
 use super::App;
 use super::error::{ApiError, ErrorBody, FieldError};
-use super::extract::{ApiJson, ApiPath, ConnectionHeaders, EnvironmentAuth, NoQuery, flag_header};
+use super::extract::{
+    ApiJson, ApiPath, ConnectionHeaders, EnvironmentAuth, MAX_BODY_BYTES, NoQuery, flag_header,
+};
 use syncline_auth::rights;
 use syncline_engine::{
     ActionCall, ActionJob, ActionResult, IdempotencyKey, InvalidIdempotencyKey, KeyedResult,
@@ -124,7 +126,7 @@ pub(super) async fn trigger_action(
     _: NoQuery,
     target: ConnectionHeaders,
     headers: ActionHeaders,
-    ApiJson(request): ApiJson<TriggerActionRequest>,
+    ApiJson(request): ApiJson<TriggerActionRequest, MAX_BODY_BYTES>,
 ) -> Result<Response, ApiError> {
     let action = request.action_name.parse().map_err(|problem: InvalidName| {
         ApiError::body("invalid_format", &["action_name"], problem.to_string())

@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 use super::App;
 use super::connections::{check_webhook_url, parse_name};
 use super::error::{ApiError, ErrorBody, FieldError};
-use super::extract::{ApiJson, EnvironmentAuth, NoQuery, SessionAuth};
+use super::extract::{ApiJson, EnvironmentAuth, MAX_MEDIUM_BODY_BYTES, NoQuery, SessionAuth};
 use super::tags::{EndUser, Organization, checked_tags, end_user_of_tags, generated_tags};
 use super::time::iso;
 use syncline_auth::{Client, rights};
@@ -132,7 +132,7 @@ pub(super) async fn create_session(
     State(app): State<App>,
     client: EnvironmentAuth<rights::ConnectSessionsWrite>,
     _: NoQuery,
-    ApiJson(request): ApiJson<CreateSessionRequest>,
+    ApiJson(request): ApiJson<CreateSessionRequest, MAX_MEDIUM_BODY_BYTES>,
 ) -> Result<(StatusCode, Json<SessionResponse>), ApiError> {
     if request.end_user.is_none() && request.tags.is_none() {
         let message = "is required unless `tags` identifies the end user";
@@ -181,7 +181,7 @@ pub(super) async fn create_reconnect_session(
     State(app): State<App>,
     client: EnvironmentAuth<rights::ConnectSessionsWrite>,
     _: NoQuery,
-    ApiJson(request): ApiJson<ReconnectSessionRequest>,
+    ApiJson(request): ApiJson<ReconnectSessionRequest, MAX_MEDIUM_BODY_BYTES>,
 ) -> Result<(StatusCode, Json<SessionResponse>), ApiError> {
     let integration = parse_key(&["integration_id"], &request.integration_id)?;
     let connection: ConnectionId = parse_name("connection_id", &request.connection_id, ApiError::body)?;

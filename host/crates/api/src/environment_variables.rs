@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 
 use super::App;
 use super::error::{ApiError, ErrorBody, FieldError};
-use super::extract::{ApiJson, ApiPath, EnvironmentAuth, NoQuery};
+use super::extract::{ApiJson, ApiPath, EnvironmentAuth, MAX_MEDIUM_BODY_BYTES, NoQuery};
 use syncline_auth::rights;
 use syncline_engine::{InvalidVariableValue, VariableValue};
 use syncline_types::ids::{InvalidName, VariableName};
@@ -76,7 +76,7 @@ pub(super) async fn put_variable(
     client: EnvironmentAuth<rights::VariablesWrite>,
     ApiPath(name): ApiPath,
     _: NoQuery,
-    ApiJson(request): ApiJson<PutVariableRequest>,
+    ApiJson(request): ApiJson<PutVariableRequest, MAX_MEDIUM_BODY_BYTES>,
 ) -> Result<StatusCode, ApiError> {
     let name = parse_name(&name)?;
     let value = VariableValue::new(request.value).map_err(|problem| {

@@ -185,6 +185,10 @@ pub enum ApiError {
     Origin(String),
     #[error("too many authorizations are in progress on this host; try again in a moment")]
     TooManySockets,
+    #[error(
+        "this host's memory for request bodies is full; retry after the seconds in Retry-After, or on another host"
+    )]
+    TooManyBodies,
     #[error("no route matches {method} {path}; see /docs for all routes")]
     UnknownRoute { method: String, path: String },
     #[error("{path} does not support {method}; the Allow header lists the supported methods")]
@@ -267,6 +271,7 @@ impl ApiError {
             Self::TooManyReaders => ErrorCode::TooManyReaders,
             Self::Origin(_) => ErrorCode::OriginNotAllowed,
             Self::TooManySockets => ErrorCode::TooManySockets,
+            Self::TooManyBodies => ErrorCode::TooManyBodies,
             Self::Credentials { .. } => ErrorCode::InvalidCredentials,
             Self::Proxy(error) => error.code(),
             Self::UnknownRoute { .. } => ErrorCode::NotFound,
@@ -383,6 +388,7 @@ impl IntoResponse for ApiError {
         let is_temporary = matches!(
             self,
             Self::ActionNotFinished(_)
+                | Self::TooManyBodies
                 | Self::Action(ActionError::KeyInUse(_))
                 | Self::Intake(IngestError::TooMany | IngestError::Busy | IngestError::NotStored)
         );

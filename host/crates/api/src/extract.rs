@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, MatchedPath, Path, Request};
@@ -17,16 +17,23 @@ use serde::de::value::Error as ValueError;
 use serde::de::{DeserializeOwned, IntoDeserializer};
 
 use super::App;
+use super::body_memory::{Owner, RequestMemory};
 use super::error::{ApiError, FieldError};
 use syncline_auth::{Client, Environment, Right, Scope, SessionToken};
-use syncline_engine::ConnectSession;
+use syncline_engine::{BodyOwner, ConnectSession};
 use syncline_types::actor::Actor;
 use syncline_types::ids::{ConnectionId, IntegrationKey, InvalidName};
 use syncline_types::json;
 use syncline_web::request_source::RequestSource;
 
-/// Longest JSON body, in bytes.
+/// Longest JSON body with the input of an action, in bytes.
 pub const MAX_BODY_BYTES: usize = 75 << 20;
+/// Longest JSON body with metadata, settings or a list of names, in bytes.
+pub const MAX_MEDIUM_BODY_BYTES: usize = 4 << 20;
+/// Longest JSON body of the other routes, in bytes.
+pub const MAX_SMALL_BODY_BYTES: usize = 64 << 10;
+/// The rate at which a body must arrive on average, in bytes per second.
+const MIN_BYTES_PER_SECOND: usize = 256 << 10;
 /// Time limit for a whole body that is read before the client is authenticated. The limit on pauses is not enough
 /// there: a client that sends a byte now and then could occupy memory for hours.
 pub const UNAUTHENTICATED_BODY_TIME: Duration = Duration::from_secs(10);
@@ -72,6 +79,7 @@ impl<R: Right> FromRequestParts<App> for EnvironmentAuth<R> {
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
         let client = app.authenticator.authenticate(bearer(&parts.headers)?).await?;
         client.require(R::SCOPE)?;
+        parts.extensions.insert(Owner(BodyOwner::Environment(client.environment.pk)));
         Ok(Self { client, source: RequestSource::of(parts), right: PhantomData })
     }
 }
@@ -294,15 +302,15 @@ fn without_empty_pairs(query: &str) -> String {
     pairs.join("&")
 }
 
-/// A JSON body. It is read after all other parts of the request have been checked.
-pub struct ApiJson<T>(pub T);
+/// A JSON body of at most `MAX_BYTES`. It is read after all other parts of the request have been checked.
+pub struct ApiJson<T, const MAX_BYTES: usize = MAX_SMALL_BODY_BYTES>(pub T);
 
-impl<T: DeserializeOwned> FromRequest<App> for ApiJson<T> {
+impl<T: DeserializeOwned, const MAX_BYTES: usize> FromRequest<App> for ApiJson<T, MAX_BYTES> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, _: &App) -> Result<Self, ApiError> {
         check_content_type(request.headers(), "application/json")?;
-        let bytes = read_body(request, MAX_BODY_BYTES).await?;
+        let bytes = read_body(request, MAX_BYTES).await?;
         parse_json(&bytes).map(Self)
     }
 }
@@ -323,7 +331,8 @@ impl<T: DeserializeOwned> FromRequest<App> for UnauthenticatedJson<T> {
     }
 }
 
-/// Reads a whole body of at most `limit_bytes`. Compressed bodies are rejected, so there are no decompression bombs.
+/// Reads a whole body of at most `limit_bytes`. A client that sends too slowly gets 408. Compressed bodies are rejected,
+/// so there are no decompression bombs.
 pub async fn read_body(request: Request, limit_bytes: usize) -> Result<Bytes, ApiError> {
     let encoding = request.headers().get(header::CONTENT_ENCODING);
     if let Some(encoding) = encoding.filter(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity"))
@@ -331,23 +340,35 @@ pub async fn read_body(request: Request, limit_bytes: usize) -> Result<Bytes, Ap
         let given = String::from_utf8_lossy(encoding.as_bytes()).chars().take(100).collect();
         return Err(ApiError::ContentEncoding { given });
     }
+    let memory = request.extensions().get::<RequestMemory>().cloned();
+    let limit_bytes = memory.as_ref().map_or(limit_bytes, |memory| limit_bytes.min(memory.longest_body()));
     let announced =
         request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
     if announced.is_some_and(|length: usize| length > limit_bytes) {
         return Err(ApiError::TooLarge { limit_bytes });
     }
+    if let Some(memory) = &memory {
+        memory.begin(request.extensions());
+    }
     let max_pause = request.extensions().get::<Patience>().map_or(Duration::MAX, |patience| patience.0);
+    let max_time = max_pause.saturating_add(Duration::from_secs((limit_bytes / MIN_BYTES_PER_SECOND) as u64));
+    let began = Instant::now();
     let mut parts = request.into_body().into_data_stream();
     let mut body = BytesMut::new();
     loop {
-        match tokio::time::timeout(max_pause, parts.next()).await {
+        let time_left = max_time.saturating_sub(began.elapsed());
+        match tokio::time::timeout(max_pause.min(time_left), parts.next()).await {
+            Err(_) if time_left < max_pause => return Err(ApiError::BodyStalled { limit: max_time }),
             Err(_) => return Err(ApiError::BodySilent { max_pause }),
             Ok(None) => return Ok(body.freeze()),
             Ok(Some(Err(_))) => return Err(ApiError::BodyCut),
             Ok(Some(Ok(part))) if body.len() + part.len() > limit_bytes => {
                 return Err(ApiError::TooLarge { limit_bytes });
             }
-            Ok(Some(Ok(part))) => body.extend_from_slice(&part),
+            Ok(Some(Ok(part))) => {
+                memory.as_ref().map_or(Ok(()), |memory| memory.grow(part.len()))?;
+                body.extend_from_slice(&part);
+            }
         }
     }
 }

@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 
 use super::App;
 use super::error::{ApiError, ErrorBody, FieldError};
-use super::extract::{ApiJson, ApiPath, ApiQuery, Caller, EnvironmentAuth, NoQuery};
+use super::extract::{ApiJson, ApiPath, ApiQuery, Caller, EnvironmentAuth, MAX_MEDIUM_BODY_BYTES, NoQuery};
 use super::one_or_many::OneOrMany;
 use super::time::iso;
 use syncline_auth::{Environment, IntegrationSettings, Scope, Texts, rights};
@@ -180,7 +180,7 @@ pub(super) async fn create_integration(
     State(app): State<App>,
     client: EnvironmentAuth<rights::IntegrationsCreate>,
     _: NoQuery,
-    ApiJson(request): ApiJson<CreateIntegrationRequest>,
+    ApiJson(request): ApiJson<CreateIntegrationRequest, MAX_MEDIUM_BODY_BYTES>,
 ) -> Result<Json<IntegrationResponse>, ApiError> {
     let unique_key = parse_unique_key(&request.unique_key)?;
     let provider: ProviderSlug = request.provider.parse().map_err(|problem: InvalidName| {
@@ -333,7 +333,7 @@ pub(super) async fn update_integration(
     client: EnvironmentAuth<rights::IntegrationsUpdate>,
     ApiPath(key): ApiPath,
     _: NoQuery,
-    ApiJson(request): ApiJson<UpdateIntegrationRequest>,
+    ApiJson(request): ApiJson<UpdateIntegrationRequest, MAX_MEDIUM_BODY_BYTES>,
 ) -> Result<Json<IntegrationResponse>, ApiError> {
     let key = parse_path_key(&key)?;
     let unique_key = request.unique_key.as_deref().map(parse_unique_key).transpose()?;

@@ -6,6 +6,7 @@
 mod actions;
 mod api_reference;
 mod audit_log;
+mod body_memory;
 mod client_limits;
 mod connect_sessions;
 mod connect_telemetry;
@@ -53,6 +54,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request};
 use axum::http::{Response, header};
+use axum::middleware::from_fn_with_state;
 use axum::response::IntoResponse;
 use axum::routing::{delete, get, post};
 use opentelemetry::propagation::TextMapPropagator;
@@ -171,6 +173,7 @@ pub fn router(app: App, pages: Router<App>) -> Router {
         .map_request(cors::take_options_up)
         .layer(metrics::CountLayer)
         .map_request(unread_body::discard_unread)
+        .layer(from_fn_with_state(Arc::clone(&app.limits.body_memory), body_memory::count_body))
         .layer(CatchPanicLayer::custom(answer_panic));
     routes
         .route("/records/", get(records::list_records))

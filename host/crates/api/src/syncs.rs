@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use super::App;
 use super::error::{ApiError, ErrorBody};
-use super::extract::{ApiJson, ApiQuery, EnvironmentAuth, NoQuery, optional_header};
+use super::extract::{ApiJson, ApiQuery, EnvironmentAuth, MAX_MEDIUM_BODY_BYTES, NoQuery, optional_header};
 use super::time::iso;
 use syncline_auth::{Client, rights};
 use syncline_config::Frequency;
@@ -127,7 +127,7 @@ pub(super) async fn trigger_syncs(
     client: EnvironmentAuth<rights::SyncsExecute>,
     headers: HeaderMap,
     _: NoQuery,
-    ApiJson(request): ApiJson<TriggerRequest>,
+    ApiJson(request): ApiJson<TriggerRequest, MAX_MEDIUM_BODY_BYTES>,
 ) -> Result<StatusCode, ApiError> {
     let integration = match request.provider_config_key {
         Some(key) => key,
@@ -178,7 +178,7 @@ pub(super) async fn start_syncs(
     State(app): State<App>,
     client: EnvironmentAuth<rights::SyncsExecute>,
     _: NoQuery,
-    ApiJson(request): ApiJson<SyncControlRequest>,
+    ApiJson(request): ApiJson<SyncControlRequest, MAX_MEDIUM_BODY_BYTES>,
 ) -> Result<StatusCode, ApiError> {
     let connection = request.connection_id.as_deref();
     let selection = select(&request.provider_config_key, connection, &request.syncs, ApiError::body)?;
@@ -203,7 +203,7 @@ pub(super) async fn pause_syncs(
     State(app): State<App>,
     client: EnvironmentAuth<rights::SyncsExecute>,
     _: NoQuery,
-    ApiJson(request): ApiJson<SyncControlRequest>,
+    ApiJson(request): ApiJson<SyncControlRequest, MAX_MEDIUM_BODY_BYTES>,
 ) -> Result<StatusCode, ApiError> {
     let connection = request.connection_id.as_deref();
     let selection = select(&request.provider_config_key, connection, &request.syncs, ApiError::body)?;

@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 use super::App;
 use super::error::{ApiError, ErrorBody, FieldError};
 use super::extract::{
-    ApiPath, ApiQuery, MAX_BODY_BYTES, SessionQueryAuth, check_content_type, check_names, read_body,
+    ApiPath, ApiQuery, MAX_SMALL_BODY_BYTES, SessionQueryAuth, check_content_type, check_names, read_body,
 };
 use syncline_auth::ClientOverride;
 use syncline_engine::{ConnectSession, TypedCredentials};
@@ -62,7 +62,7 @@ impl FromRequest<App> for TypedBody {
 
     async fn from_request(request: Request, _: &App) -> Result<Self, ApiError> {
         check_content_type(request.headers(), "application/json")?;
-        let bytes = read_body(request, MAX_BODY_BYTES).await?;
+        let bytes = read_body(request, MAX_SMALL_BODY_BYTES).await?;
         if bytes.is_empty() {
             return Ok(Self(Map::new()));
         }

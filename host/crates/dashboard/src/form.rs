@@ -14,9 +14,12 @@ use super::Dashboard;
 use super::error::PageError;
 use super::session::{Visitor, notice_cookie};
 use syncline_types::sanitize::sanitize_text;
+use syncline_types::units::Bytes;
 
 /// Longest form, in bytes. The input of an action may be long.
 const MAX_FORM_BYTES: usize = 2 << 20;
+/// Longest form of a client that has not signed in, in bytes.
+const MAX_ANONYMOUS_FORM_BYTES: usize = 16 << 10;
 const READ_TIME: Duration = Duration::from_secs(10);
 /// The field with the token of the session.
 const TOKEN_FIELD: &str = "form_token";
@@ -35,7 +38,7 @@ impl FromRequest<Dashboard> for Form {
 
     async fn from_request(request: Request, _: &Dashboard) -> Result<Self, PageError> {
         let expected = request.extensions().get::<FormToken>().cloned();
-        let fields = Fields::read(request).await?;
+        let fields = Fields::read(request, MAX_FORM_BYTES).await?;
         let given = fields.text(TOKEN_FIELD);
         let is_valid =
             expected.is_some_and(|expected| bool::from(expected.0.as_bytes().ct_eq(given.as_bytes())));
@@ -58,17 +61,20 @@ impl FromRequest<Dashboard> for Fields {
     type Rejection = PageError;
 
     async fn from_request(request: Request, _: &Dashboard) -> Result<Self, PageError> {
-        Self::read(request).await
+        Self::read(request, MAX_ANONYMOUS_FORM_BYTES).await
     }
 }
 
 impl Fields {
-    async fn read(request: Request) -> Result<Self, PageError> {
-        let read = to_bytes(request.into_body(), MAX_FORM_BYTES);
+    async fn read(request: Request, max_bytes: usize) -> Result<Self, PageError> {
+        let read = to_bytes(request.into_body(), max_bytes);
         let bytes = tokio::time::timeout(READ_TIME, read)
             .await
             .map_err(|_| PageError::invalid("Form", "it did not arrive within 10 s; submit it again"))?
-            .map_err(|_| PageError::invalid("Form", "it is longer than 2 MiB, or was cut off"))?;
+            .map_err(|_| {
+                let problem = format!("it is longer than {}, or was cut off", Bytes(max_bytes as u64));
+                PageError::invalid("Form", problem)
+            })?;
         Ok(Self::parse_encoded(&bytes))
     }
 

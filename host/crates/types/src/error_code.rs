@@ -77,8 +77,9 @@ pub enum ErrorCode {
     /// The body is compressed or otherwise encoded.
     #[strum(message = "Send the body without `Content-Encoding`.")]
     InvalidContentEncoding,
-    /// The body is longer than the route accepts: 75 MB for JSON, 256 MB for a bundle, 1 GiB through `/proxy`, 4 KiB
-    /// for `POST /connect/telemetry`. For inbound webhooks, see
+    /// The body is longer than the route accepts: 75 MB for inputs of actions, 4 MB for metadata, settings and lists of
+    /// syncs, 256 MB for a bundle, 1 GiB through `/proxy`, 4 KiB for `POST /connect/telemetry`, and 64 KiB for other
+    /// routes. For inbound webhooks, see
     /// [Provider webhooks](reference/provider-webhooks.md#responses).
     #[strum(message = "Send a smaller body.")]
     PayloadTooLarge,
@@ -308,6 +309,11 @@ pub enum ErrorCode {
         configure `SYNCLINE_MAX_CLIENT_CONNECTIONS` and `SYNCLINE_MAX_CLIENT_CONNECTIONS_PER_ADDRESS`."
     )]
     TooManyConnections,
+    /// The host's memory for request bodies is in use, or the environment's share of it.
+    #[strum(
+        message = "Try again after `Retry-After` seconds. Operators configure `SYNCLINE_MAX_BODY_MEMORY_BYTES`."
+    )]
+    TooManyBodies,
     /// The host's limit of concurrent change readers is reached.
     #[strum(message = "Try again after `Retry-After` seconds, or use another host.")]
     TooManyReaders,

@@ -119,7 +119,8 @@ pub fn statuses(code: ErrorCode) -> &'static [StatusCode] {
         ErrorCode::WebhookSecretMissing
         | ErrorCode::IntakeBusy
         | ErrorCode::TooManySockets
-        | ErrorCode::TooManyConnections => &[StatusCode::SERVICE_UNAVAILABLE],
+        | ErrorCode::TooManyConnections
+        | ErrorCode::TooManyBodies => &[StatusCode::SERVICE_UNAVAILABLE],
         ErrorCode::UpstreamTimeout => &[StatusCode::GATEWAY_TIMEOUT],
         ErrorCode::MassDeletionHeld
         | ErrorCode::NoProgress

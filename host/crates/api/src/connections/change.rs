@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 use super::import::UserAndTags;
 use super::{App, check_webhook_url, parse_names};
 use crate::error::{ApiError, ErrorBody};
-use crate::extract::{ApiJson, ApiPath, ApiQuery, EnvironmentAuth};
+use crate::extract::{ApiJson, ApiPath, ApiQuery, EnvironmentAuth, MAX_MEDIUM_BODY_BYTES};
 use crate::tags::{EndUser, Organization};
 use syncline_auth::rights;
 use syncline_engine::ConnectionUpdate;
@@ -73,7 +73,7 @@ pub(crate) async fn update_connection(
     client: EnvironmentAuth<rights::ConnectionsUpdate>,
     ApiPath(id): ApiPath,
     ApiQuery(query): ApiQuery<OfIntegration>,
-    ApiJson(request): ApiJson<UpdateConnectionRequest>,
+    ApiJson(request): ApiJson<UpdateConnectionRequest, MAX_MEDIUM_BODY_BYTES>,
 ) -> Result<Json<ConnectionChanged>, ApiError> {
     let (key, id) = parse_names(&query.provider_config_key, &id)?;
     let url = request.webhook_url_override.as_deref();

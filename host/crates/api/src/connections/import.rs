@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::metadata::parse_metadata;
 use super::{App, ConnectionBody, parse_name};
 use crate::error::{ApiError, ErrorBody};
-use crate::extract::{ApiJson, EnvironmentAuth, NoQuery};
+use crate::extract::{ApiJson, EnvironmentAuth, MAX_MEDIUM_BODY_BYTES, NoQuery};
 use crate::tags::{EndUser, Organization, checked_tags, generated_tags};
 use syncline_auth::{CredentialsError, Scope, StoredCredentials, remove_refresh_tokens, rights};
 use syncline_engine::ImportedConnection;
@@ -108,7 +108,7 @@ pub(crate) async fn import_connection(
     State(app): State<App>,
     client: EnvironmentAuth<rights::ConnectionsCreate>,
     _: NoQuery,
-    ApiJson(mut request): ApiJson<ImportRequest>,
+    ApiJson(mut request): ApiJson<ImportRequest, MAX_MEDIUM_BODY_BYTES>,
 ) -> Result<(StatusCode, Json<ConnectionBody>), ApiError> {
     let key =
         parse_name::<IntegrationKey>("provider_config_key", &request.provider_config_key, ApiError::body)?;

@@ -11,7 +11,9 @@ use utoipa::ToSchema;
 
 use super::{App, parse_name, parse_names};
 use crate::error::{ApiError, ErrorBody};
-use crate::extract::{ApiJson, ApiPath, ApiQuery, EnvironmentAuth, NoQuery, optional_header};
+use crate::extract::{
+    ApiJson, ApiPath, ApiQuery, EnvironmentAuth, MAX_MEDIUM_BODY_BYTES, NoQuery, optional_header,
+};
 use syncline_auth::rights;
 use syncline_engine::MetadataChange;
 use syncline_types::ids::{ConnectionId, IntegrationKey};
@@ -67,7 +69,7 @@ pub(crate) async fn set_metadata(
     State(app): State<App>,
     client: EnvironmentAuth<rights::ConnectionsUpdate>,
     _: NoQuery,
-    ApiJson(request): ApiJson<MetadataRequest>,
+    ApiJson(request): ApiJson<MetadataRequest, MAX_MEDIUM_BODY_BYTES>,
 ) -> Result<(StatusCode, Json<MetadataRequest>), ApiError> {
     let echo = app.write_metadata(&client, request, MetadataChange::Replace).await?;
     Ok((StatusCode::CREATED, Json(echo)))
@@ -103,7 +105,7 @@ pub(crate) async fn merge_metadata(
     State(app): State<App>,
     client: EnvironmentAuth<rights::ConnectionsUpdate>,
     _: NoQuery,
-    ApiJson(request): ApiJson<MetadataRequest>,
+    ApiJson(request): ApiJson<MetadataRequest, MAX_MEDIUM_BODY_BYTES>,
 ) -> Result<Json<MetadataRequest>, ApiError> {
     app.write_metadata(&client, request, MetadataChange::Merge).await.map(Json)
 }
@@ -121,7 +123,7 @@ pub(crate) async fn set_metadata_of_one(
     ApiPath(id): ApiPath,
     ApiQuery(query): ApiQuery<OlderQuery>,
     headers: HeaderMap,
-    ApiJson(metadata): ApiJson<Box<RawValue>>,
+    ApiJson(metadata): ApiJson<Box<RawValue>, MAX_MEDIUM_BODY_BYTES>,
 ) -> Result<(StatusCode, Json<Box<RawValue>>), ApiError> {
     let request = older_request(&id, query, &headers, metadata)?;
     let echo = app.write_metadata(&client, request, MetadataChange::Replace).await?;
@@ -135,7 +137,7 @@ pub(crate) async fn merge_metadata_of_one(
     ApiPath(id): ApiPath,
     ApiQuery(query): ApiQuery<OlderQuery>,
     headers: HeaderMap,
-    ApiJson(metadata): ApiJson<Box<RawValue>>,
+    ApiJson(metadata): ApiJson<Box<RawValue>, MAX_MEDIUM_BODY_BYTES>,
 ) -> Result<Json<Box<RawValue>>, ApiError> {
     let request = older_request(&id, query, &headers, metadata)?;
     let echo = app.write_metadata(&client, request, MetadataChange::Merge).await?;

@@ -1,5 +1,5 @@
-//! Clients that open many connections, or send long or slow requests: they reach a limit, and other clients are
-//! served.
+//! Clients that open many connections, send long or slow requests, or send many of them: they reach a limit, and other
+//! clients are served.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -183,6 +183,38 @@ async fn open_websockets_cost_one_query_together() {
     let with_sockets = during().await;
     // A query for each socket every 3 s would be 600.
     assert!(with_sockets - idle < 200, "{with_sockets} transactions with WebSockets, {idle} without");
+}
+
+#[tokio::test]
+async fn a_key_over_its_rate_limit_gets_429_and_other_keys_are_served() {
+    let (host, db) = host_with(&[("SYNCLINE_MAX_REQUESTS_PER_MINUTE_PER_KEY", "5")]).await;
+    let other = host.create_key(&db, "other", "full");
+    for _ in 0..5 {
+        host.get("/environment-variables").await.expect(200);
+    }
+    let refused = host.get("/environment-variables").await;
+    assert_eq!(refused.refusal(), (429, "too_many_request".to_owned()));
+    let seconds: u64 = refused.header("retry-after").expect("it says when").parse().expect("a number");
+    assert!((1..=12).contains(&seconds), "a fifth of a minute: {seconds}");
+    assert!(refused.message().contains("5 requests per minute"), "{}", refused.message());
+    host.with_key(Some(&other)).get("/integrations").await.expect(200);
+    host.with_key(None).get("/health").await.expect(200);
+    assert_eq!(metric(&host, "syncline_rate_limited_requests_total{limit=\"key\"}").await, Some(1));
+}
+
+#[tokio::test]
+async fn an_environment_over_its_rate_limit_gets_429_with_all_keys() {
+    let (host, db) = host_with(&[("SYNCLINE_MAX_REQUESTS_PER_MINUTE_PER_ENVIRONMENT", "4")]).await;
+    let other = host.create_key(&db, "other", "full");
+    let other = host.with_key(Some(&other));
+    for _ in 0..2 {
+        host.get("/integrations").await.expect(200);
+        other.get("/integrations").await.expect(200);
+    }
+    for client in [&host as &Api, &other] {
+        assert_eq!(client.get("/integrations").await.refusal(), (429, "too_many_request".to_owned()));
+    }
+    assert_eq!(metric(&host, "syncline_rate_limited_requests_total{limit=\"environment\"}").await, Some(2));
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! Settings of `syncline serve` that limit clients.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use clap::Args;
@@ -40,6 +41,12 @@ pub(super) struct ClientLimitArgs {
     /// Maximum memory for request bodies that are being read or processed
     #[arg(long, env = "SYNCLINE_MAX_BODY_MEMORY_BYTES", default_value_t = 512 << 20, value_name = "BYTES", value_parser = clap::value_parser!(u32).range((1 << 20)..))]
     max_body_memory_bytes: u32,
+    /// Maximum number of requests per minute with one secret key on this host [default: no limit]
+    #[arg(long, env = "SYNCLINE_MAX_REQUESTS_PER_MINUTE_PER_KEY", value_name = "NUMBER")]
+    max_requests_per_minute_per_key: Option<NonZeroU32>,
+    /// Maximum number of requests per minute with all secret keys of one environment on this host [default: no limit]
+    #[arg(long, env = "SYNCLINE_MAX_REQUESTS_PER_MINUTE_PER_ENVIRONMENT", value_name = "NUMBER")]
+    max_requests_per_minute_per_environment: Option<NonZeroU32>,
 }
 
 impl ClientLimitArgs {
@@ -51,6 +58,8 @@ impl ClientLimitArgs {
         ClientLimitSettings {
             body_memory_bytes: self.max_body_memory_bytes as usize,
             max_websockets_per_address: self.max_websockets_per_address as usize,
+            requests_per_minute_per_key: self.max_requests_per_minute_per_key,
+            requests_per_minute_per_environment: self.max_requests_per_minute_per_environment,
         }
     }
 

@@ -189,6 +189,10 @@ pub enum ApiError {
         "this host's memory for request bodies is full; retry after the seconds in Retry-After, or on another host"
     )]
     TooManyBodies,
+    #[error(
+        "the limit of {per_minute} requests per minute of one {name} is reached; retry after the seconds in Retry-After"
+    )]
+    TooManyRequests { name: &'static str, per_minute: u32, retry_after: Duration },
     #[error("no route matches {method} {path}; see /docs for all routes")]
     UnknownRoute { method: String, path: String },
     #[error("{path} does not support {method}; the Allow header lists the supported methods")]
@@ -272,6 +276,7 @@ impl ApiError {
             Self::Origin(_) => ErrorCode::OriginNotAllowed,
             Self::TooManySockets => ErrorCode::TooManySockets,
             Self::TooManyBodies => ErrorCode::TooManyBodies,
+            Self::TooManyRequests { .. } => ErrorCode::TooManyRequest,
             Self::Credentials { .. } => ErrorCode::InvalidCredentials,
             Self::Proxy(error) => error.code(),
             Self::UnknownRoute { .. } => ErrorCode::NotFound,
@@ -292,6 +297,7 @@ impl ApiError {
         match self {
             Self::Action(error) => error.retry_after(),
             Self::ActionFailed(failure) => failure.retry_after(),
+            Self::TooManyRequests { retry_after, .. } => Some(*retry_after),
             Self::Proxy(ProxyError::Egress(EgressError::RateLimited { retry_after, .. })) => {
                 Some(*retry_after)
             }

@@ -328,9 +328,10 @@ const INTRODUCTION: &str = "\
     are rejected with 400. Every response has an `X-Request-Id`, which is also in the host's log.\n\n\
     **Pagination.** Lists return a page. If `next_cursor` is not `null`, pass it as `cursor` to get the \
     next page. Cursors are opaque strings.\n\n\
-    **Rate limits.** The API has no fixed request rate. A host answers with 429 or 503 when a limit on \
-    concurrent work is reached, and with 429 `rate_limited` when a provider limits a connection. If the \
-    response has `Retry-After`, wait for that number of seconds.\n\n\
+    **Rate limits.** By default, the API has no fixed request rate; operators can limit the requests per \
+    minute of each secret key and environment. A host answers with 429 or 503 when a limit is reached, and \
+    with 429 `rate_limited` when a provider limits a connection. If the response has `Retry-After`, wait \
+    for that number of seconds.\n\n\
     **Times** are UTC in RFC 3339 format, such as `2026-03-01T09:00:00.000Z`.";
 
 /// The groups of operations and their descriptions, in the order of the API reference.

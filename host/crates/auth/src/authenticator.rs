@@ -69,6 +69,10 @@ impl Client {
         &self.scopes
     }
 
+    pub fn key(&self) -> KeyPk {
+        self.key
+    }
+
     /// The author of the changes that are made with the client's key.
     pub fn identity(&self) -> Identity {
         Identity::ApiKey { id: self.key_id, name: self.key_name.clone() }

@@ -56,6 +56,7 @@ pub struct Metrics {
     task_failures: Family<TaskLabels, Counter>,
     api_requests: Family<ApiLabels, Counter>,
     api_seconds: Histograms<RouteLabels>,
+    rate_limited_requests: Family<LimitLabels, Counter>,
     client_connections: Gauge,
     rejected_client_connections: Family<LimitLabels, Counter>,
     websockets: Gauge,
@@ -215,6 +216,8 @@ impl Metrics {
                 "Time to answer API requests",
                 request_histogram,
             ),
+            rate_limited_requests: registrar
+                .add("rate_limited_requests", "API requests rejected by a rate limit, by limit"),
             client_connections: registrar.add("client_connections", "Open network connections of clients"),
             rejected_client_connections: registrar
                 .add("rejected_client_connections", "Rejected network connections of clients, by limit"),
@@ -331,6 +334,11 @@ impl Metrics {
         let (method, route) = (method.to_owned(), route.to_owned());
         self.api_seconds.get_or_create(&RouteLabels { route: route.clone() }).observe(took.as_secs_f64());
         self.api_requests.get_or_create(&ApiLabels { method, route, status: status_class(status) }).inc();
+    }
+
+    /// Counts an API request that a rate limit rejected. `limit` is `key` or `environment`.
+    pub fn count_rate_limited_request(&self, limit: &'static str) {
+        self.rate_limited_requests.get_or_create(&LimitLabels { limit }).inc();
     }
 
     /// Counts an open network connection of a client until the value is dropped.

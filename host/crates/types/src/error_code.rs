@@ -314,6 +314,9 @@ pub enum ErrorCode {
         message = "Try again after `Retry-After` seconds. Operators configure `SYNCLINE_MAX_BODY_MEMORY_BYTES`."
     )]
     TooManyBodies,
+    /// The secret key or its environment has sent more requests per minute than the operator allows.
+    #[strum(message = "Wait for the number of seconds in `Retry-After`.")]
+    TooManyRequest,
     /// The host's limit of concurrent change readers is reached.
     #[strum(message = "Try again after `Retry-After` seconds, or use another host.")]
     TooManyReaders,

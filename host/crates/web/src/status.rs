@@ -109,6 +109,7 @@ pub fn statuses(code: ErrorCode) -> &'static [StatusCode] {
         ErrorCode::CredentialsUnavailable | ErrorCode::ScriptHttpError => &[StatusCode::FAILED_DEPENDENCY],
         ErrorCode::TooManyWebhooks
         | ErrorCode::TooManyReaders
+        | ErrorCode::TooManyRequest
         | ErrorCode::RateLimited
         | ErrorCode::SignInLocked => &[StatusCode::TOO_MANY_REQUESTS],
         ErrorCode::HostLost | ErrorCode::InternalServerError => &[StatusCode::INTERNAL_SERVER_ERROR],

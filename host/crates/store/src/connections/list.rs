@@ -167,12 +167,11 @@ pub async fn list(
 
 /// The approximate size of the parts of a connection that may be long.
 fn bytes_of(connection: &Connection) -> usize {
-    let optional = |value: &Option<Value>| value.as_ref().map_or(0, json_bytes);
     connection.sealed_credentials.len()
         + json_bytes(&connection.connection_config)
         + json_bytes(&connection.tags)
-        + optional(&connection.metadata)
-        + optional(&connection.end_user)
+        + connection.metadata.as_ref().map_or(0, |metadata| metadata.as_str().len())
+        + connection.end_user.as_ref().map_or(0, json_bytes)
 }
 
 /// Counts the connections of these integrations. Integrations without connections are omitted.

@@ -61,6 +61,7 @@ mod record_filters;
 mod records;
 mod redirects;
 mod refresh;
+mod request_schemas;
 mod requests;
 mod retention;
 mod retries;

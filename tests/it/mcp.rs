@@ -223,6 +223,8 @@ async fn invalid_requests_are_rejected_with_the_reason() {
         (r#"{"jsonrpc": "1.0", "id": 1, "method": "tools/list"}"#, (400, -32600)),
         (r#"{"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": [1]}"#, (400, -32600)),
         (r#"{"jsonrpc": "2.0", "id": 1, "method": "ping", "method": "tools/call"}"#, (400, -32600)),
+        (r#"{"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": []}"#, (400, -32600)),
+        (r#"{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": ["print"]}"#, (400, -32600)),
         (r#"{"jsonrpc": "2.0", "id": 1, "method": "tools/dance"}"#, (200, -32601)),
         (r#"{"jsonrpc": "2.0", "id": 1, "method": "resources/read", "params": {"uri": "x"}}"#, (200, -32601)),
         (r#"{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {}}"#, (200, -32602)),

@@ -163,8 +163,11 @@ async fn every_method_is_forwarded() {
         let answer = provider.connection.request("GET", path).send().await;
         assert_eq!(answer.header("syncline-proxied"), Some("true"), "{path}");
     }
-    let trace = provider.connection.request("TRACE", "/proxy/v1").send().await;
-    assert_rejected(&trace, 400, "invalid_proxy_request");
+    for path in ["/proxy/v1", "/proxy", "/proxy/"] {
+        let trace = provider.connection.request("TRACE", path).send().await;
+        assert_rejected(&trace, 405, "method_not_allowed");
+        assert_eq!(trace.header("allow"), Some("GET,HEAD,POST,PUT,PATCH,DELETE,OPTIONS"), "{path}");
+    }
 }
 
 #[tokio::test]

@@ -19,6 +19,7 @@ mod node;
 mod numbers;
 mod oauth_scene;
 mod oauth_server;
+pub mod operations;
 mod postgres_proxy;
 mod provider;
 mod python_server;

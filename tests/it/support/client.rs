@@ -4,6 +4,7 @@ use std::sync::Once;
 
 use serde_json::{Value, json};
 
+use super::operations::check_documented;
 use super::{Answer, Bundle, Connection, SHOP_KEY, Shop};
 
 /// The API of one host, with one key.
@@ -119,14 +120,19 @@ impl Request {
         }
     }
 
+    /// Sends the request. Fails if the OpenAPI document does not mention the response.
     pub async fn send(self) -> Answer {
         let (name, response) = self.open().await;
         let (status, headers) = (response.status(), response.headers().clone());
+        let path = response.url().path().to_owned();
         let body = match response.bytes().await {
             Ok(body) => body,
             Err(error) => panic!("{name} got an incomplete response: {error:?}"),
         };
-        Answer { request: name, status, headers, body }
+        let answer = Answer { request: name, status, headers, body };
+        let method = answer.request.split(' ').next().unwrap_or_default();
+        check_documented(method, &path, &answer);
+        answer
     }
 
     /// Sends a request to a host that may die before it responds.

@@ -14,10 +14,8 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::App;
-use super::error::{ApiError, ErrorBody, FieldError};
-use super::extract::{
-    ApiJson, ApiPath, ConnectionHeaders, EnvironmentAuth, MAX_BODY_BYTES, NoQuery, flag_header,
-};
+use super::error::{ApiError, FieldError};
+use super::extract::{ApiJson, ApiPath, ConnectionHeaders, EnvironmentAuth, MAX_BODY_BYTES, NoQuery, flag_header};
 use syncline_auth::rights;
 use syncline_engine::{
     ActionCall, ActionJob, ActionResult, IdempotencyKey, InvalidIdempotencyKey, KeyedResult,
@@ -36,7 +34,7 @@ pub(super) struct TriggerActionRequest {
     /// Name of the action in `syncline.toml`.
     action_name: String,
     /// The input, which must match the action's input model. Can be omitted if the action has none.
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = serde_json::Value, required = false)]
     input: Option<Box<RawValue>>,
 }
 
@@ -114,10 +112,6 @@ pub(super) struct AcceptedAction {
                 "statusUrl": "/action/01978a3e-4444-7c21-9d4e-2b6a1f0c8e11"
             }),
         ),
-        (status = 408, description = "The function exceeded its time limit", body = ErrorBody),
-        (status = 409, description = "The `Idempotency-Key` is in use, or was used for a different request", body = ErrorBody),
-        (status = 424, description = "The provider returned an error, or the connection has no usable credentials", body = ErrorBody),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(super) async fn trigger_action(
@@ -175,8 +169,6 @@ pub(super) async fn trigger_action(
     responses(
         (status = 200, description = "The value that the function returned, as JSON. The body is empty if it returned nothing.",
             body = serde_json::Value, content_type = "application/json", example = json!({"id": "b-8", "name": "Ada"})),
-        (status = 404, description = "The job does not exist, or it has not finished. In the latter case `payload.state` is `queued` or `running`.", body = ErrorBody),
-        (status = "4XX", description = "The function failed. The error is the same as for a synchronous request.", body = ErrorBody),
     ),
 )]
 pub(super) async fn get_action_result(

@@ -16,7 +16,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::App;
-use super::error::{ApiError, ErrorBody};
+use super::error::ApiError;
 use super::extract::{ApiQuery, EnvironmentAuth};
 use super::lists::{Cursors, cut_to_page, parse_limit, parse_time, parse_word, words};
 use super::time::iso;
@@ -151,7 +151,6 @@ struct AuditTargetBody {
                 "next_cursor": null
             }),
         ),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(super) async fn list_entries(
@@ -196,7 +195,6 @@ pub(super) async fn list_entries(
                 example = json!("{\"id\":\"01978a3e-7777-7c21-9d4e-2b6a1f0c8e11\",\"action\":\"connection.deleted\"}\n")
             )),
         ),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(super) async fn export_entries(

@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 
 use super::App;
 use super::connections::{check_webhook_url, parse_name};
-use super::error::{ApiError, ErrorBody, FieldError};
+use super::error::{ApiError, FieldError};
 use super::extract::{ApiJson, EnvironmentAuth, MAX_MEDIUM_BODY_BYTES, NoQuery, SessionAuth};
 use super::tags::{EndUser, Organization, checked_tags, end_user_of_tags, generated_tags};
 use super::time::iso;
@@ -39,12 +39,12 @@ pub(super) struct CreateSessionRequest {
     /// Values for single integrations, by unique key: `{"connection_config": {…}, "authorization_params": {…},
     /// "user_scopes": "…"}`. The Connect UI does not ask for values that are set here.
     #[serde(default)]
-    #[schema(value_type = Object)]
+    #[schema(value_type = BTreeMap<String, ConfigDefaults>)]
     integrations_config_defaults: PerIntegration<ConfigDefaults>,
     /// Changes of the Connect UI for single integrations, by unique key: `{"docs_connect": "https://…"}` is the help
     /// page to which it links.
     #[serde(default)]
-    #[schema(value_type = Object)]
+    #[schema(value_type = BTreeMap<String, UiOverrides>)]
     overrides: PerIntegration<UiOverrides>,
     /// URL for the connection's webhooks. Default: the URLs of the environment.
     webhook_url_override: Option<String>,
@@ -67,12 +67,12 @@ pub(super) struct ReconnectSessionRequest {
     /// Values for single integrations, by unique key: `{"connection_config": {…}, "authorization_params": {…},
     /// "user_scopes": "…"}`. The Connect UI does not ask for values that are set here.
     #[serde(default)]
-    #[schema(value_type = Object)]
+    #[schema(value_type = BTreeMap<String, ConfigDefaults>)]
     integrations_config_defaults: PerIntegration<ConfigDefaults>,
     /// Changes of the Connect UI for single integrations, by unique key: `{"docs_connect": "https://…"}` is the help
     /// page to which it links.
     #[serde(default)]
-    #[schema(value_type = Object)]
+    #[schema(value_type = BTreeMap<String, UiOverrides>)]
     overrides: PerIntegration<UiOverrides>,
     /// URL for the connection's webhooks.
     webhook_url_override: Option<String>,
@@ -125,7 +125,6 @@ struct SessionBody {
                 }
             }),
         ),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(super) async fn create_session(
@@ -174,7 +173,6 @@ pub(super) async fn create_session(
                 }
             }),
         ),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(super) async fn create_reconnect_session(
@@ -301,7 +299,6 @@ struct Theme {
                 }
             }),
         ),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(super) async fn get_session(
@@ -351,7 +348,6 @@ pub(super) async fn get_session(
     delete, path = "/connect/session", tag = "Connect sessions", security(("session_token" = [])),
     responses(
         (status = 204, description = "The session was ended"),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(super) async fn delete_session(

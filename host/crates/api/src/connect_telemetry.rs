@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::App;
-use super::error::{ApiError, ErrorBody};
+use super::error::ApiError;
 use super::extract::{NoQuery, UnauthenticatedJson};
 use syncline_types::ids::IntegrationKey;
 
@@ -90,7 +90,6 @@ enum Event {
     security(()),
     responses(
         (status = 204, description = "The event was logged"),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(super) async fn note_telemetry(

@@ -19,7 +19,7 @@ pub(super) use self::import::*;
 pub(super) use self::metadata::*;
 
 use super::App;
-use super::error::{ApiError, ErrorBody, FieldError};
+use super::error::{ApiError, FieldError};
 use super::extract::{ApiPath, ApiQuery, EnvironmentAuth, parse_flag};
 use super::time::iso_with_offset;
 use syncline_auth::{Scope, remove_refresh_tokens, rights};
@@ -171,7 +171,6 @@ pub(super) struct ConnectionBody {
                 ]
             }),
         ),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(super) async fn list_connections(
@@ -262,7 +261,6 @@ pub(super) struct ConnectionQuery {
                 "credentials": {"type": "API_KEY", "apiKey": "sk_test_1"}
             }),
         ),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(super) async fn get_connection(

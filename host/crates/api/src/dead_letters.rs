@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::App;
 use super::connections::parse_name;
-use super::error::{ApiError, ErrorBody};
+use super::error::ApiError;
 use super::extract::{ApiPath, ApiQuery, EnvironmentAuth, NoQuery};
 use super::lists::{Cursors, parse_limit, parse_scope};
 use super::time::iso;
@@ -62,7 +62,7 @@ struct DeadLetterBody {
     /// The problems, each with its path in the record. They contain names and types, never values.
     problems: Value,
     /// The record as the function saved it.
-    #[schema(value_type = Object)]
+    #[schema(value_type = serde_json::Value)]
     payload: Box<RawValue>,
     /// How many times the function has saved this invalid record.
     times: i64,
@@ -118,7 +118,6 @@ pub(super) struct DeadLetterReplayResponse {
                 "next_cursor": null
             }),
         ),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(super) async fn list_dead_letters(
@@ -158,7 +157,6 @@ pub(super) async fn list_dead_letters(
             body = DeadLetterReplayResponse,
             example = json!({"outcome": "added"}),
         ),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(super) async fn replay_dead_letter(
@@ -186,7 +184,6 @@ pub(super) async fn replay_dead_letter(
     ),
     responses(
         (status = 204, description = "The dead letter was deleted"),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(super) async fn drop_dead_letter(

@@ -5,7 +5,7 @@ use axum::extract::{Request, State};
 use serde::Deserialize;
 
 use super::App;
-use super::error::{ApiError, ErrorBody};
+use super::error::ApiError;
 use super::extract::{ApiQuery, EnvironmentAuth, check_content_type, parse_flag, read_body};
 use syncline_auth::rights;
 use syncline_config::bundle::MAX_BUNDLE_BYTES;
@@ -31,7 +31,7 @@ pub(super) struct DeployQuery {
     params(
         ("dry_run" = Option<bool>, Query, description = "Returns the planned changes without applying them. Default: `false`."),
     ),
-    request_body(content = Vec<u8>, content_type = "application/x-tar", description = "The bundle, a tar archive"),
+    request_body(content = String, content_type = "application/x-tar", description = "The bundle, a tar archive"),
     responses(
         (
             status = 200, description = "The deployment, or the plan",
@@ -45,7 +45,6 @@ pub(super) struct DeployQuery {
                 "warnings": []
             }),
         ),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(super) async fn create_deployment(

@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::App;
-use super::error::{ApiError, ErrorBody};
+use super::error::ApiError;
 use super::extract::{ApiJson, EnvironmentAuth, NoQuery};
 use super::time::iso;
 use syncline_auth::{
@@ -88,7 +88,6 @@ struct SigningKeyBody {
                 }
             }),
         ),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(super) async fn get_environment(
@@ -139,7 +138,6 @@ pub(super) async fn get_environment(
                 }
             }),
         ),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(super) async fn patch_environment(
@@ -181,7 +179,6 @@ struct RotatedBody {
                 "data": {"webhook_signing_key": "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="}
             }),
         ),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(super) async fn rotate_signing_key(
@@ -257,7 +254,6 @@ struct CreatedKeyBody {
                 }
             }),
         ),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(super) async fn create_key(
@@ -324,7 +320,6 @@ pub(super) struct SuccessResponse {
             body = SuccessResponse,
             example = json!({"success": true}),
         ),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(super) async fn delete_key(

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::App;
-use super::error::{ApiError, ErrorBody, FieldError};
+use super::error::{ApiError, FieldError};
 use super::extract::{ApiJson, ApiPath, EnvironmentAuth, MAX_MEDIUM_BODY_BYTES, NoQuery};
 use syncline_auth::rights;
 use syncline_engine::{InvalidVariableValue, VariableValue};
@@ -42,7 +42,6 @@ pub(super) struct PutVariableRequest {
             body = Vec<VariableBody>,
             example = json!([{"name": "REGION", "value": "eu"}]),
         ),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(super) async fn list_variables(
@@ -68,7 +67,6 @@ pub(super) async fn list_variables(
     ),
     responses(
         (status = 204, description = "The variable was set"),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(super) async fn put_variable(
@@ -103,7 +101,6 @@ pub(super) async fn put_variable(
     ),
     responses(
         (status = 204, description = "The variable no longer exists"),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(super) async fn delete_variable(

@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::App;
-use super::error::{ApiError, ErrorBody, FieldError};
+use super::error::{ApiError, FieldError};
 use super::extract::{ApiJson, ApiPath, EnvironmentAuth, NoQuery};
 use syncline_auth::{SettingsChange, rights};
 use syncline_types::environment_settings::HttpUrl;
@@ -56,7 +56,6 @@ struct CreatedEnvironmentBody {
             body = CreatedEnvironmentResponse,
             example = json!({"data": {"id": "01978a3e-0001-7c21-9d4e-2b6a1f0c8e11", "name": "staging"}}),
         ),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(super) async fn create_environment(
@@ -91,7 +90,6 @@ pub(super) async fn create_environment(
     ),
     responses(
         (status = 204, description = "The environment was deleted"),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(super) async fn delete_environment(

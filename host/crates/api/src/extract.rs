@@ -19,6 +19,7 @@ use serde::de::{DeserializeOwned, IntoDeserializer};
 use super::App;
 use super::body_memory::{Owner, RequestMemory};
 use super::error::{ApiError, FieldError};
+use super::strict::Strict;
 use syncline_auth::{Client, Environment, Right, Scope, SessionToken};
 use syncline_engine::{BodyOwner, ConnectSession};
 use syncline_types::actor::Actor;
@@ -290,11 +291,13 @@ fn parse_query<T: DeserializeOwned>(query: &str) -> Result<T, ApiError> {
     if query.contains("%00") {
         return Err(ApiError::query("invalid_format", &[], "the query must not contain a NUL character"));
     }
-    let config = serde_qs::Config::new().use_form_encoding(true);
+    let config = serde_qs::Config::new()
+        .use_form_encoding(true)
+        .duplicate_key_behavior(serde_qs::DuplicateKeyBehavior::Error);
     let query = without_empty_pairs(query);
     let deserializer = serde_qs::Deserializer::with_config(config, query.as_bytes())
         .map_err(|error| ApiError::query("custom", &[], error.to_string()))?;
-    serde_path_to_error::deserialize(deserializer)
+    serde_path_to_error::deserialize(Strict(deserializer))
         .map_err(|error| ApiError::Query { errors: vec![field_error(error)] })
 }
 
@@ -392,14 +395,10 @@ pub fn check_names(body: &[u8]) -> Result<(), ApiError> {
 }
 
 fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
-    // Serde would accept a list as the members of a struct, in order.
-    if bytes.trim_ascii_start().starts_with(b"[") {
-        return Err(ApiError::body("invalid_type", &[], "the body must be an object, not a list"));
-    }
     check_names(bytes)?;
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let malformed = |error: &serde_json::Error| ApiError::Json { problem: error.to_string() };
-    match serde_path_to_error::deserialize(&mut deserializer) {
+    match serde_path_to_error::deserialize(Strict(&mut deserializer)) {
         Ok(body) => deserializer.end().map(|()| body).map_err(|error| malformed(&error)),
         Err(error) if error.inner().is_data() => Err(ApiError::Body { errors: vec![field_error(error)] }),
         Err(error) => Err(malformed(error.inner())),
@@ -426,6 +425,11 @@ fn field_error<E: std::error::Error>(error: serde_path_to_error::Error<E>) -> Fi
         path.push(name.to_owned());
         return FieldError { code: "invalid_type", message: "is required".to_owned(), path };
     }
+    // The text of `serde_qs`.
+    if message == "multiple values provided for non-sequence field" {
+        let message = "must be given only once".to_owned();
+        return FieldError { code: "invalid_type", message, path };
+    }
     let message = in_json_terms(message);
     let code = if message.starts_with("unknown field") {
         "unrecognized_keys"
@@ -442,7 +446,10 @@ fn field_error<E: std::error::Error>(error: serde_path_to_error::Error<E>) -> Fi
 /// Replaces the names of Rust types with JSON terms.
 fn in_json_terms(message: &str) -> String {
     // A variant is something else in the API: a second configuration of a sync.
-    let message = &message.replacen("unknown variant", "unknown value", 1);
+    let message = &message
+        .replacen("unknown variant", "unknown value", 1)
+        .replacen("invalid type: sequence", "invalid type: list", 1)
+        .replacen("invalid type: map", "invalid type: object", 1);
     match message.split_once(", expected ") {
         Some((found, "a sequence")) => format!("{found}, expected a list"),
         Some((found, "a map")) => format!("{found}, expected an object"),
@@ -482,6 +489,16 @@ mod tests {
         }
         assert_eq!(query("model=A&ids=a%2Cb+c").unwrap().ids.into_vec(), ["a,b c"]);
         assert!(query("model=A").unwrap().ids.into_vec().is_empty());
+    }
+
+    #[test]
+    fn a_repeated_parameter_with_one_value_is_rejected() {
+        for text in ["model=A&model=B", "model=A&model=A", "model[]=A&model[]=B"] {
+            let Err(ApiError::Query { errors }) = query(text) else { panic!("{text} was accepted") };
+            assert_eq!(errors[0].path, ["model"], "{text}");
+        }
+        let Err(ApiError::Query { errors }) = query("model=A&model=B") else { panic!("accepted") };
+        assert_eq!((errors[0].code, &*errors[0].message), ("invalid_type", "must be given only once"));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::App;
-use super::error::{ApiError, ErrorBody, FieldError};
+use super::error::{ApiError, FieldError};
 use super::extract::{ApiPath, ApiQuery, EnvironmentAuth};
 use super::integrations::parse_path_key;
 use super::time::iso;
@@ -141,7 +141,6 @@ pub(super) struct FunctionsQuery {
                 "pagination": {"total": 1, "page": 0, "limit": 20}
             }),
         ),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(super) async fn list_functions(
@@ -203,7 +202,6 @@ pub(super) struct FunctionQuery {
                 }
             }),
         ),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(super) async fn get_function(
@@ -225,14 +223,36 @@ pub(super) async fn get_function(
     Ok(Json(FunctionResponse { data: function.into() }))
 }
 
-/// `GET …/functions/{name}/code`: not supported, because a component does not contain its source code.
+/// Get the code of a function
+///
+/// Not supported: always fails with 501 `not_implemented`, because a component does not contain its source code. The
+/// route exists for existing clients. Needs the scope `environment:functions:read`.
+#[utoipa::path(
+    get, path = "/integrations/{unique_key}/functions/{name}/code", tag = "Functions",
+    params(
+        ("unique_key" = String, Path, description = "The unique key of the integration."),
+        ("name" = String, Path, description = "Name of the function."),
+    ),
+    responses(),
+)]
 pub(super) async fn get_function_code(_: EnvironmentAuth<rights::FunctionsRead>) -> Result<(), ApiError> {
     Err(ApiError::NotOffered(
         "the source code of functions is not stored here; see the project from which the bundle was built",
     ))
 }
 
-/// `DELETE …/functions/{name}`: not supported, because only deployments add and remove functions.
+/// Delete a function
+///
+/// Not supported: always fails with 501 `not_implemented`, because only deployments add and remove functions. The route
+/// exists for existing clients. Needs the scope `environment:deploy`.
+#[utoipa::path(
+    delete, path = "/integrations/{unique_key}/functions/{name}", tag = "Functions",
+    params(
+        ("unique_key" = String, Path, description = "The unique key of the integration."),
+        ("name" = String, Path, description = "Name of the function."),
+    ),
+    responses(),
+)]
 pub(super) async fn delete_function(_: EnvironmentAuth<rights::Deploy>) -> Result<(), ApiError> {
     Err(ApiError::NotOffered(
         "functions cannot be deleted one by one; deploy the bundle without this function",
@@ -243,6 +263,30 @@ pub(super) async fn delete_function(_: EnvironmentAuth<rights::Deploy>) -> Resul
 #[serde(deny_unknown_fields)]
 pub(super) struct ScriptsQuery {
     format: Option<String>,
+}
+
+/// All deployed functions.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(untagged)]
+pub(super) enum ScriptsResponse {
+    /// The integrations with their functions.
+    Integrations(Vec<ScriptsOfIntegration>),
+    /// With `format=openai`.
+    Tools(ToolsBody),
+}
+
+/// The functions of an integration: `providerConfigKey`, `provider`, `syncs`, `actions` and `on-events`.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(transparent)]
+#[schema(value_type = Object)]
+pub(super) struct ScriptsOfIntegration(Value);
+
+/// The actions as tools for a language model.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct ToolsBody {
+    /// The tools: `name`, `description` and `parameters`.
+    #[schema(value_type = Vec<Object>)]
+    data: Vec<Value>,
 }
 
 /// List all deployed functions
@@ -258,8 +302,7 @@ pub(super) struct ScriptsQuery {
     responses(
         (
             status = 200, description = "A list of integrations with their functions; an object with `format=openai`",
-            body = Value,
-            content_type = "application/json",
+            body = ScriptsResponse,
             example = json!([
                 {
                     "providerConfigKey": "shop",
@@ -288,17 +331,16 @@ pub(super) struct ScriptsQuery {
                 }
             ]),
         ),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(super) async fn scripts_config(
     State(app): State<App>,
     client: EnvironmentAuth<rights::IntegrationsListFunctions>,
     ApiQuery(query): ApiQuery<ScriptsQuery>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<ScriptsResponse>, ApiError> {
     let functions = app.functions.describe(client.environment.pk).await.map_err(ApiError::internal)?;
     match query.format.as_deref() {
-        None | Some("nango") => Ok(Json(by_integration(functions))),
+        None | Some("nango") => Ok(Json(ScriptsResponse::Integrations(by_integration(functions)))),
         Some("openai") => {
             let actions = functions.into_iter().filter(|function| function.kind == FunctionKind::Action);
             let tool = |action: FunctionDescription| {
@@ -308,7 +350,7 @@ pub(super) async fn scripts_config(
                     "parameters": action.parameters,
                 })
             };
-            Ok(Json(json!({ "data": actions.map(tool).collect::<Vec<_>>() })))
+            Ok(Json(ScriptsResponse::Tools(ToolsBody { data: actions.map(tool).collect() })))
         }
         Some(other) => {
             let message = format!("must be `nango` or `openai` (got `{other}`)");
@@ -317,7 +359,7 @@ pub(super) async fn scripts_config(
     }
 }
 
-fn by_integration(functions: Vec<FunctionDescription>) -> Value {
+fn by_integration(functions: Vec<FunctionDescription>) -> Vec<ScriptsOfIntegration> {
     let mut integrations: BTreeMap<IntegrationKey, Vec<FunctionDescription>> = BTreeMap::new();
     for function in functions {
         integrations.entry(function.integration.clone()).or_default().push(function);
@@ -327,13 +369,13 @@ fn by_integration(functions: Vec<FunctionDescription>) -> Value {
         of_kind.map(|function| script(function.clone())).collect::<Vec<_>>()
     };
     let listed = integrations.into_iter().map(|(key, functions)| {
-        json!({
+        ScriptsOfIntegration(json!({
             "providerConfigKey": key,
             "provider": functions.first().map(|function| &function.provider),
             "syncs": scripts(&functions, FunctionKind::Sync),
             "actions": scripts(&functions, FunctionKind::Action),
             "on-events": scripts(&functions, FunctionKind::Lifecycle),
-        })
+        }))
     });
     listed.collect()
 }

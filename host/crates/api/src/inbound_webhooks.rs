@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::App;
 use super::connections::parse_name;
-use super::error::{ApiError, ErrorBody};
+use super::error::ApiError;
 use super::extract::{ApiJson, ApiPath, ApiQuery, EnvironmentAuth, NoQuery};
 use super::lists::{cut_to_page, parse_limit, parse_time};
 use super::time::iso;
@@ -89,7 +89,7 @@ pub(super) struct InboundWebhookDetailBody {
     /// The headers of the request.
     headers: BTreeMap<String, String>,
     /// The body as the provider sent it. A body that is not JSON is a string.
-    #[schema(value_type = Object)]
+    #[schema(value_type = serde_json::Value)]
     body: Box<RawValue>,
     /// The functions that process the webhook. Absent once their runs have been deleted.
     functions: Vec<WebhookFunctionBody>,
@@ -170,7 +170,6 @@ pub(super) struct ReplayResponse {
                 "next_cursor": null
             }),
         ),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(super) async fn list_inbound_webhooks(
@@ -236,7 +235,6 @@ pub(super) async fn list_inbound_webhooks(
                 ]
             }),
         ),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(super) async fn get_inbound_webhook(
@@ -288,7 +286,6 @@ pub(super) async fn get_inbound_webhook(
                 ]
             }),
         ),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(super) async fn replay(
@@ -316,7 +313,6 @@ pub(super) async fn replay(
             body = ReplayResponse,
             example = json!({"count": 4}),
         ),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(super) async fn replay_many(

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::App;
-use super::error::{ApiError, ErrorBody, FieldError};
+use super::error::{ApiError, FieldError};
 use super::extract::{ApiJson, ApiPath, ApiQuery, Caller, EnvironmentAuth, MAX_MEDIUM_BODY_BYTES, NoQuery};
 use super::one_or_many::OneOrMany;
 use super::time::iso;
@@ -88,11 +88,9 @@ pub(super) struct CreateIntegrationRequest {
     credentials: Option<Map<String, Value>>,
     /// Settings of the integration: at most 100 strings of 8,192 bytes. They are encrypted and never returned.
     #[serde(default)]
-    #[schema(value_type = Object)]
     integration_config: BTreeMap<String, String>,
     /// Further settings, with the same limits. They are encrypted and never returned.
     #[serde(default)]
-    #[schema(value_type = Object)]
     custom: BTreeMap<String, String>,
 }
 
@@ -123,7 +121,6 @@ pub(super) struct CreateIntegrationRequest {
                 ]
             }),
         ),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(super) async fn list_integrations(
@@ -173,7 +170,6 @@ pub(super) async fn list_integrations(
                 }
             }),
         ),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(super) async fn create_integration(
@@ -238,7 +234,6 @@ pub(super) struct IntegrationQuery {
                 }
             }),
         ),
-        (status = "4XX", description = "A refusal", body = ErrorBody),
     ),
 )]
 pub(super) async fn get_integration(
@@ -290,11 +285,9 @@ pub(super) struct UpdateIntegrationRequest {
     credentials: Option<Map<String, Value>>,
     /// Settings to add or replace, by name. At most 100 in total.
     #[serde(default)]
-    #[schema(value_type = Object)]
     integration_config: BTreeMap<String, String>,
     /// Further settings to add or replace, by name. At most 100 in total.
     #[serde(default)]
-    #[schema(value_type = Object)]
     custom: BTreeMap<String, String>,
 }
 
@@ -325,7 +318,6 @@ pub(super) struct UpdateIntegrationRequest {
                 }
             }),
         ),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(super) async fn update_integration(
@@ -378,7 +370,6 @@ impl DeletedResponse {
             body = DeletedResponse,
             example = json!({"success": true}),
         ),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(super) async fn delete_integration(
@@ -392,7 +383,11 @@ pub(super) async fn delete_integration(
     Ok(Json(DeletedResponse::DONE))
 }
 
-/// `POST /integrations/quickstart`: not supported. A self-hosted service has no shared apps of a vendor.
+/// Create a quick-start integration
+///
+/// Not supported: always fails with 501 `not_implemented`, because a self-hosted service has no shared apps of a vendor.
+/// The route exists for existing clients. Needs the scope `environment:integrations:create`.
+#[utoipa::path(post, path = "/integrations/quickstart", tag = "Integrations", responses())]
 pub(super) async fn create_quickstart(
     _: EnvironmentAuth<rights::IntegrationsCreate>,
 ) -> Result<(), ApiError> {

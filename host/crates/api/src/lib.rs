@@ -36,8 +36,12 @@ mod record_changes;
 mod records;
 #[cfg(test)]
 mod reference;
+mod refusals;
+mod routes;
 mod runs;
+mod schemas;
 pub mod server;
+mod strict;
 mod sync_variants;
 mod syncs;
 mod tags;
@@ -56,7 +60,7 @@ use axum::extract::{MatchedPath, Request};
 use axum::http::{Response, header};
 use axum::middleware::from_fn_with_state;
 use axum::response::IntoResponse;
-use axum::routing::{delete, get, post};
+use axum::routing::{get, post};
 use opentelemetry::propagation::TextMapPropagator;
 use opentelemetry_http::HeaderExtractor;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
@@ -69,9 +73,7 @@ use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::tag::TagBuilder;
-use utoipa::openapi::{InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder, RefOr};
-use utoipa_axum::router::OpenApiRouter;
-use utoipa_axum::routes;
+use utoipa::openapi::{InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder};
 
 pub use self::client_limits::{ClientLimitSettings, ClientLimits};
 pub use self::metrics::metrics_routes;
@@ -151,7 +153,7 @@ impl Deref for App {
 
 /// All routes and pages, with the middleware.
 pub fn router(app: App, pages: Router<App>) -> Router {
-    let (routes, openapi) = routes().split_for_parts();
+    let (routes, openapi) = routes::routes().split_for_parts();
     let document: Arc<str> = document(openapi).to_json().expect("the document is plain data").into();
     let json = [(header::CONTENT_TYPE, "application/json")];
     let middleware = tower::ServiceBuilder::new()
@@ -180,14 +182,11 @@ pub fn router(app: App, pages: Router<App>) -> Router {
         .merge(pages)
         .merge(older_routes())
         .route("/images/template-logos/{file}", get(providers::get_logo))
-        .route("/integrations/{unique_key}/functions/{name}/code", get(functions::get_function_code))
-        .route("/integrations/{unique_key}/functions/{name}", delete(functions::delete_function))
         // An integration can be called `quickstart` and a connection `metadata`: methods that the special routes do not
         // use apply to these resources.
         .route(
             "/integrations/quickstart",
-            post(integrations::create_quickstart)
-                .get(integrations::get_integration)
+            get(integrations::get_integration)
                 .patch(integrations::update_integration)
                 .delete(integrations::delete_integration),
         )
@@ -207,88 +206,7 @@ pub fn router(app: App, pages: Router<App>) -> Router {
 
 /// The OpenAPI document that `/openapi.json` returns.
 pub fn openapi() -> OpenApi {
-    document(routes().split_for_parts().1)
-}
-
-fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new()
-        .routes(routes!(records::list_records))
-        .routes(routes!(record_changes::follow_records))
-        .routes(routes!(records::prune_records))
-        .routes(routes!(dead_letters::list_dead_letters))
-        .routes(routes!(dead_letters::drop_dead_letter))
-        .routes(routes!(dead_letters::replay_dead_letter))
-        .routes(routes!(syncs::trigger_syncs))
-        .routes(routes!(syncs::start_syncs))
-        .routes(routes!(syncs::pause_syncs))
-        .routes(routes!(syncs::sync_status))
-        .routes(routes!(syncs::update_connection_frequency))
-        .routes(routes!(sync_variants::create_variant, sync_variants::delete_variant))
-        .routes(routes!(environment_variables::list_variables))
-        .routes(routes!(environment_variables::put_variable, environment_variables::delete_variable))
-        .routes(routes!(environment::get_environment, environment::patch_environment))
-        .routes(routes!(environment::rotate_signing_key))
-        .routes(routes!(environment::create_key, environment::delete_key))
-        .routes(routes!(environments::create_environment))
-        .routes(routes!(environments::delete_environment))
-        .routes(routes!(audit_log::list_entries))
-        .routes(routes!(audit_log::export_entries))
-        .routes(routes!(integrations::list_integrations, integrations::create_integration))
-        .routes(routes!(
-            integrations::get_integration,
-            integrations::update_integration,
-            integrations::delete_integration
-        ))
-        .routes(routes!(connect_sessions::create_session))
-        .routes(routes!(connect_sessions::create_reconnect_session))
-        .routes(routes!(connect_sessions::get_session, connect_sessions::delete_session))
-        .routes(routes!(connect_telemetry::note_telemetry))
-        .routes(routes!(typed_connections::connect_api_key))
-        .routes(routes!(typed_connections::connect_basic))
-        .routes(routes!(typed_connections::connect_unauthenticated))
-        .routes(routes!(typed_connections::connect_token_based))
-        .routes(routes!(typed_connections::connect_two_step))
-        .routes(routes!(typed_connections::connect_jwt))
-        .routes(routes!(typed_connections::connect_bill))
-        .routes(routes!(typed_connections::connect_signature))
-        .routes(routes!(typed_connections::connect_client_credentials))
-        .routes(routes!(oauth::get_authorization))
-        .routes(routes!(oauth::start_oauth))
-        .routes(routes!(oauth::finish_oauth))
-        .routes(routes!(oauth::finish_installation))
-        .routes(routes!(connections::list_connections, connections::import_connection))
-        .routes(routes!(
-            connections::get_connection,
-            connections::update_connection,
-            connections::delete_connection
-        ))
-        .routes(routes!(connections::set_metadata, connections::merge_metadata))
-        .routes(routes!(providers::list_providers))
-        .routes(routes!(providers::get_provider))
-        .routes(routes!(providers::list_templates))
-        .routes(routes!(functions::list_functions))
-        .routes(routes!(functions::get_function))
-        .routes(routes!(functions::scripts_config))
-        .routes(routes!(actions::trigger_action))
-        .routes(routes!(actions::get_action_result))
-        .routes(routes!(runs::list_runs))
-        .routes(routes!(runs::get_run))
-        .routes(routes!(runs::list_run_logs))
-        .routes(routes!(runs::approve_run))
-        .routes(routes!(mcp::post_message))
-        .routes(routes!(outbound_webhooks::list_deliveries))
-        .routes(routes!(outbound_webhooks::redeliver_failed))
-        .routes(routes!(outbound_webhooks::get_delivery))
-        .routes(routes!(outbound_webhooks::redeliver))
-        .routes(routes!(inbound_webhooks::ingest::ingest_webhook, inbound_webhooks::ingest::answer_handshake))
-        .routes(routes!(inbound_webhooks::list_inbound_webhooks))
-        .routes(routes!(inbound_webhooks::replay_many))
-        .routes(routes!(inbound_webhooks::get_inbound_webhook))
-        .routes(routes!(inbound_webhooks::replay))
-        .routes(routes!(deployments::create_deployment))
-        .merge(OpenApiRouter::with_openapi(proxy::openapi()))
-        .routes(routes!(health::health))
-        .routes(routes!(health::ready))
+    document(routes::routes().into_openapi())
 }
 
 /// The paths of the connection routes that older clients use.
@@ -382,29 +300,10 @@ fn document(routes: OpenApi) -> OpenApi {
         let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some(description));
         components.add_security_scheme(name, SecurityScheme::Http(bearer.build()));
     }
-    describe_responses(&mut openapi);
+    schemas::describe(&mut openapi);
+    routes::describe_special_names(&mut openapi.paths);
+    refusals::share(&mut openapi);
     openapi
-}
-
-/// Describes the responses without a description, which OpenAPI requires.
-fn describe_responses(openapi: &mut OpenApi) {
-    for item in openapi.paths.paths.values_mut() {
-        let operations = [&mut item.get, &mut item.put, &mut item.post, &mut item.delete, &mut item.patch];
-        let responses =
-            operations.into_iter().flatten().flat_map(|operation| &mut operation.responses.responses);
-        for (status, response) in responses {
-            if let RefOr::T(response) = response
-                && response.description.is_empty()
-            {
-                let description = match status.as_bytes() {
-                    [b'2', ..] => "Success",
-                    [b'4', ..] => "The request was rejected; `error.code` states the reason",
-                    _ => "The host cannot serve the request at the moment",
-                };
-                description.clone_into(&mut response.description);
-            }
-        }
-    }
 }
 
 fn request_span(request: &Request<Body>) -> Span {

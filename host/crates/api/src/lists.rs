@@ -65,11 +65,15 @@ pub(super) fn cut_to_page<T>(found: &mut Vec<T>, limit: i64) -> Option<&T> {
 /// Parses a page size. Values above `most` are lowered to `most`.
 pub(super) fn parse_limit(text: Option<&str>, default: i64, most: i64) -> Result<i64, ApiError> {
     let Some(text) = text else { return Ok(default) };
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     match text.parse::<i64>() {
         Ok(number) if number >= 1 => Ok(number.min(most)),
+        // Too large for the type.
+        Err(_) if is_number => Ok(most),
         _ => {
+            let code = if is_number { "too_small" } else { "invalid_type" };
             let message = format!("must be a whole number of 1 or more (got `{text}`)");
-            Err(ApiError::query("invalid_value", &["limit"], message))
+            Err(ApiError::query(code, &["limit"], message))
         }
     }
 }
@@ -148,6 +152,24 @@ mod tests {
         #[test]
         fn arbitrary_text_is_rejected_as_a_cursor(text in ".*") {
             prop_assert!(cursors(1).decode_number(&text).is_err());
+        }
+    }
+
+    #[test]
+    fn a_limit_is_a_whole_number_from_one_of_any_size() {
+        for (text, limit) in [
+            (None, 100),
+            (Some("1"), 1),
+            (Some("500"), 500),
+            (Some("501"), 500),
+            (Some("9223372036854775808"), 500),
+            (Some("18446744073709551616"), 500),
+            (Some("0001"), 1),
+        ] {
+            assert_eq!(parse_limit(text, 100, 500).ok(), Some(limit), "{text:?}");
+        }
+        for bad in ["0", "-1", "-99999999999999999999", "ten", "1.5", "1e3", ""] {
+            assert!(parse_limit(Some(bad), 100, 500).is_err(), "{bad}");
         }
     }
 

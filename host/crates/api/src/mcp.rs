@@ -23,10 +23,11 @@ use url::{Host, Url};
 
 use self::tools::{ConnectionTools, Structured};
 use super::App;
-use super::error::{ApiError, ErrorBody};
+use super::error::ApiError;
 use super::extract::{
     ConnectionHeaders, EnvironmentAuth, MAX_BODY_BYTES, NoQuery, check_content_type, read_body,
 };
+use super::strict::Strict;
 use syncline_auth::{Scope, rights};
 use syncline_types::json::check_names;
 
@@ -71,8 +72,7 @@ const CALL: &str = "tools/call";
             }),
         ),
         (status = 202, description = "The notification was accepted"),
-        (status = 403, description = "The key lacks the scope, or the request comes from a page of another origin", body = ErrorBody),
-        (status = "4XX", body = ErrorBody),
+        (status = 400, description = "a JSON-RPC error, if the message is not valid", body = Object),
     ),
 )]
 pub(super) async fn post_message(
@@ -186,11 +186,12 @@ fn read_message(body: &[u8]) -> Result<Message, (ErrorCode, String)> {
     let unreadable =
         |error: serde_json::Error| (ErrorCode::INVALID_REQUEST, format!("invalid JSON-RPC message: {error}"));
     let is_message = |text: &str| serde_json::from_str::<ClientJsonRpcMessage>(text).is_ok();
-    // Serde would accept a list as the members of a struct, in order.
     if !json.get().starts_with('{') {
         return Err(no_message());
     }
-    let call: Call = serde_json::from_str(json.get()).map_err(unreadable)?;
+    let call = Call::deserialize(Strict(&mut serde_json::Deserializer::from_str(json.get())));
+    let is_list = |error: &serde_json::Error| error.to_string().starts_with("invalid type: sequence");
+    let call = call.map_err(|error| if is_list(&error) { no_message() } else { unreadable(error) })?;
     if is_message(json.get()) {
         return Ok(Message { call, stripped: None });
     }

@@ -20,7 +20,7 @@ pub(super) use self::socket::open_socket;
 
 use self::page::{failure_page, success_page};
 use super::App;
-use super::error::{ApiError, ErrorBody, FieldError};
+use super::error::{ApiError, FieldError};
 use super::extract::{ApiPath, ApiQuery, NoQuery, SessionAuth, SessionQueryAuth};
 use syncline_auth::ClientOverride;
 use syncline_engine::{
@@ -83,7 +83,6 @@ struct OwnCredentials {
     ),
     responses(
         (status = 302, description = "Redirects to the provider"),
-        (status = "4XX", description = "A page for clients that accept HTML, otherwise JSON", body = ErrorBody),
     ),
 )]
 pub(super) async fn start_oauth(
@@ -117,7 +116,6 @@ pub(super) async fn start_oauth(
     ),
     responses(
         (status = 200, description = "A page that confirms the connection"),
-        (status = "4XX", description = "A page that explains why the account was not connected"),
     ),
 )]
 pub(super) async fn finish_oauth(
@@ -142,7 +140,6 @@ pub(super) async fn finish_oauth(
     ),
     responses(
         (status = 200, description = "A page that confirms the connection"),
-        (status = "4XX", description = "A page that explains why the account was not connected"),
     ),
 )]
 pub(super) async fn finish_installation(
@@ -203,7 +200,6 @@ struct AuthorizationFailure {
                 }
             }),
         ),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(super) async fn get_authorization(

@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::App;
-use super::error::{ApiError, ErrorBody};
+use super::error::ApiError;
 use super::extract::{ApiJson, ApiPath, ApiQuery, EnvironmentAuth, NoQuery};
 use super::lists::{Cursors, cut_to_page, parse_limit, parse_scope, parse_time};
 use super::time::iso;
@@ -23,7 +23,7 @@ use syncline_types::ids::{ConnectionId, IntegrationKey};
 
 const DEFAULT_LIMIT: i64 = 100;
 const MAX_LIMIT: i64 = 500;
-const KINDS: [&str; 4] = ["auth", "sync", "forward", "async_action"];
+pub(super) const KINDS: [&str; 4] = ["auth", "sync", "forward", "async_action"];
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -82,7 +82,7 @@ pub(super) struct DeliveryDetailBody {
     #[serde(flatten)]
     delivery: DeliveryBody,
     /// The body, exactly as it is sent.
-    #[schema(value_type = Object)]
+    #[schema(value_type = serde_json::Value)]
     body: Box<RawValue>,
     /// The attempts, oldest first.
     attempts: Vec<AttemptBody>,
@@ -156,7 +156,6 @@ pub(super) struct RedeliverResponse {
                 "next_cursor": null
             }),
         ),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(super) async fn list_deliveries(
@@ -225,7 +224,6 @@ pub(super) async fn list_deliveries(
                 ]
             }),
         ),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(super) async fn get_delivery(
@@ -283,7 +281,6 @@ pub(super) async fn get_delivery(
                 ]
             }),
         ),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(super) async fn redeliver(
@@ -310,7 +307,6 @@ pub(super) async fn redeliver(
             body = RedeliverResponse,
             example = json!({"count": 12}),
         ),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(super) async fn redeliver_failed(

@@ -9,7 +9,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::App;
-use super::error::{ApiError, ErrorBody};
+use super::error::ApiError;
 use super::extract::{ApiPath, ApiQuery, Caller, NoQuery};
 
 use syncline_providers::{Provider, monogram};
@@ -70,7 +70,6 @@ pub(super) struct ProvidersQuery {
                 ]
             }),
         ),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(super) async fn list_providers(
@@ -111,7 +110,6 @@ pub(super) async fn list_providers(
                 }
             }),
         ),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(super) async fn get_provider(
@@ -139,7 +137,6 @@ pub(super) async fn get_provider(
             body = ProvidersResponse,
             example = json!({"data": []}),
         ),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(super) async fn list_templates(

@@ -7,15 +7,17 @@ use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use futures_util::{Stream, StreamExt};
 use url::Url;
 use utoipa::OpenApi;
 
-use super::App;
-use super::error::{ApiError, ErrorBody, FieldError};
+use super::error::{ApiError, FieldError};
 use super::extract::{ConnectionHeaders, EnvironmentAuth, flag_header};
+use super::refusals;
+use super::routes::proxy_codes;
+use super::{App, method_not_allowed};
 use syncline_auth::rights;
 use syncline_egress::{AnswerBody, EgressError, ForwardedBody, ForwardedRequest, Response as Answer};
 
@@ -48,6 +50,7 @@ struct Document;
 
 pub(super) fn openapi() -> utoipa::openapi::OpenApi {
     let mut openapi = Document::openapi();
+    let codes = proxy_codes();
     for item in openapi.paths.paths.values_mut() {
         let methods = [
             ("get", &mut item.get),
@@ -59,15 +62,26 @@ pub(super) fn openapi() -> utoipa::openapi::OpenApi {
         for (method, operation) in methods {
             if let Some(operation) = operation {
                 operation.operation_id = Some(format!("proxy_{method}"));
+                refusals::add(operation, &codes);
             }
         }
     }
     openapi
 }
 
-/// Accepts any method, because only the provider knows which ones it supports.
+/// Accepts any method, because only the provider knows which ones it supports. The exceptions are `CONNECT`, which
+/// would open a tunnel, and `TRACE`, which would return the credentials.
 pub(super) fn routes() -> Router<App> {
-    Router::new().route("/proxy", any(proxy)).route("/proxy/", any(proxy)).route("/proxy/{*path}", any(proxy))
+    let methods = any(proxy).connect(refuse_method).trace(refuse_method);
+    Router::new()
+        .route("/proxy", methods.clone())
+        .route("/proxy/", methods.clone())
+        .route("/proxy/{*path}", methods)
+}
+
+async fn refuse_method(request: Request) -> Response {
+    const ALLOWED: HeaderValue = HeaderValue::from_static("GET,HEAD,POST,PUT,PATCH,DELETE,OPTIONS");
+    ([(header::ALLOW, ALLOWED)], method_not_allowed(request).await).into_response()
 }
 
 /// Send a request through the proxy
@@ -100,13 +114,9 @@ pub(super) fn routes() -> Router<App> {
             headers(("Syncline-Proxied" = bool, description = "`true`: the response comes from the provider")),
             body = serde_json::Value, content_type = "application/json", example = json!({"id": "b-1", "name": "Ada"}),
         ),
-        (status = 424, description = "The connection has no usable credentials", body = ErrorBody),
-        (status = 502, description = "The exchange with the provider failed", body = ErrorBody),
-        (status = 504, description = "The provider did not respond in time", body = ErrorBody),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
-async fn proxy(
+pub(super) async fn proxy(
     State(app): State<App>,
     client: EnvironmentAuth<rights::Proxy>,
     target: ConnectionHeaders,

@@ -19,12 +19,11 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::App;
-use super::error::{ApiError, ErrorBody};
+use super::error::ApiError;
 use super::extract::{ApiQuery, ConnectionHeaders, EnvironmentAuth};
+use super::lists::parse_limit;
 use super::records::writer::{PageWriter, RecordJson};
-use super::records::{
-    DEFAULT_LIMIT, MAX_LIMIT, RecordsPage, check_cursor_text, check_names, parse_filter, parse_limit,
-};
+use super::records::{DEFAULT_LIMIT, MAX_LIMIT, RecordsPage, check_cursor_text, check_names, parse_filter};
 use syncline_auth::{Client, rights};
 use syncline_engine::{
     ActionSet, ConnectionRoute, FollowedConnection, LookupError, PageLimit, RecordsError, StoredRecord,
@@ -123,8 +122,6 @@ enum Form {
                 })
             )),
         ),
-        (status = 429, description = "This host's limit of concurrent change readers is reached", body = ErrorBody),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(super) async fn follow_records(
@@ -149,7 +146,7 @@ fn check(query: ChangesQuery, headers: &HeaderMap) -> Result<(Followed, Form), A
     let cursor = last_event.or(query.cursor);
     check_cursor_text(cursor.as_deref())?;
     let wait = query.wait.as_deref().map(parse_wait).transpose()?;
-    let limit = query.limit.as_deref().map(parse_limit).transpose()?;
+    let limit = query.limit.as_deref();
     let accepted =
         headers.get(header::ACCEPT).and_then(|accepted| accepted.to_str().ok()).unwrap_or_default();
     let form = if accepts(accepted, "text/event-stream")
@@ -163,7 +160,7 @@ fn check(query: ChangesQuery, headers: &HeaderMap) -> Result<(Followed, Form), A
         }
         Form::Events
     } else {
-        let limit = limit.unwrap_or(DEFAULT_LIMIT).min(MAX_LIMIT);
+        let limit = parse_limit(limit, DEFAULT_LIMIT, MAX_LIMIT)?;
         Form::Page { wait: wait.unwrap_or(DEFAULT_WAIT), limit }
     };
     Ok((Followed { model, variant, actions, cursor }, form))

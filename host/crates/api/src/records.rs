@@ -2,17 +2,21 @@
 
 pub mod writer;
 
+use std::fmt;
+
 use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
 use chrono::{DateTime, Utc};
-use serde::{Deserialize, Serialize};
+use serde::de::{self, Unexpected, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 
 use self::writer::PageWriter;
 use super::App;
-use super::error::{ApiError, ErrorBody};
+use super::error::ApiError;
 use super::extract::{ApiJson, ApiQuery, ConnectionHeaders, EnvironmentAuth, NoQuery};
+use super::lists::parse_limit;
 use super::one_or_many::OneOrMany;
 use syncline_auth::rights;
 use syncline_engine::{self as engine, ActionSet, RecordQuery};
@@ -123,7 +127,6 @@ struct RecordMetadata {
                 "next_cursor": "AQAAAAAAAAABAAAAAQAAAAAAAAABB25j"
             }),
         ),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(super) async fn list_records(
@@ -155,6 +158,7 @@ pub(super) struct PruneRequest {
     /// A record's `cursor`. This record and all records before it are pruned.
     until_cursor: String,
     /// Maximum number of records to prune in this request, at least 1. Default: all up to the cursor.
+    #[serde(default, deserialize_with = "number_of_any_size")]
     limit: Option<i64>,
 }
 
@@ -189,7 +193,6 @@ pub(super) struct PruneResponse {
             body = PruneResponse,
             example = json!({"count": 120, "has_more": false}),
         ),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(super) async fn prune_records(
@@ -210,12 +213,52 @@ pub(super) async fn prune_records(
     Ok(Json(PruneResponse { count: pruned.count, has_more: pruned.has_more }))
 }
 
+/// Reads a whole number, or `null`. A number that exceeds the type becomes its largest value.
+fn number_of_any_size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i64>, D::Error> {
+    struct Number;
+
+    impl Visitor<'_> for Number {
+        type Value = i64;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a whole number")
+        }
+
+        fn visit_i64<E>(self, number: i64) -> Result<i64, E> {
+            Ok(number)
+        }
+
+        fn visit_u64<E>(self, number: u64) -> Result<i64, E> {
+            Ok(i64::try_from(number).unwrap_or(i64::MAX))
+        }
+
+        // `serde_json` reads a whole number above 2^64 as a float.
+        fn visit_f64<E: de::Error>(self, number: f64) -> Result<i64, E> {
+            if number >= u64::MAX as f64 {
+                Ok(i64::MAX)
+            } else {
+                Err(E::invalid_type(Unexpected::Float(number), &self))
+            }
+        }
+    }
+
+    struct Wanted(i64);
+
+    impl<'de> Deserialize<'de> for Wanted {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            deserializer.deserialize_any(Number).map(Self)
+        }
+    }
+
+    Ok(Option::<Wanted>::deserialize(deserializer)?.map(|number| number.0))
+}
+
 fn check(query: ListQuery) -> Result<RecordQuery, ApiError> {
     let (model, variant) = check_names(&query.model, query.variant.as_deref(), ApiError::query)?;
     let modified_after =
         query.delta.map(|text| ("delta", text)).or(query.modified_after.map(|text| ("modified_after", text)));
     let modified_since = modified_after.map(|(name, text)| parse_time(name, &text)).transpose()?;
-    let limit = query.limit.as_deref().map(parse_limit).transpose()?.unwrap_or(DEFAULT_LIMIT).min(MAX_LIMIT);
+    let limit = parse_limit(query.limit.as_deref(), DEFAULT_LIMIT, MAX_LIMIT)?;
     let actions = query.filter.as_deref().map(parse_filter).transpose()?.unwrap_or_default();
     check_cursor_text(query.cursor.as_deref())?;
     let ids = query.ids.into_vec();
@@ -252,18 +295,6 @@ fn parse_time(name: &str, text: &str) -> Result<DateTime<Utc>, ApiError> {
         let message = format!("must be an RFC 3339 time such as 2026-03-01T09:00:00Z (got `{text}`)");
         ApiError::query("invalid_format", &[name], message)
     })
-}
-
-pub(super) fn parse_limit(text: &str) -> Result<i64, ApiError> {
-    match text.parse::<u64>() {
-        Ok(limit) if limit >= 1 => Ok(i64::try_from(limit).unwrap_or(i64::MAX)),
-        Ok(_) => Err(ApiError::query("too_small", &["limit"], "must be 1 or more")),
-        Err(_) => Err(ApiError::query(
-            "invalid_type",
-            &["limit"],
-            format!("must be a whole number from 1 to 500 (got `{text}`)"),
-        )),
-    }
 }
 
 pub(super) fn parse_filter(text: &str) -> Result<ActionSet, ApiError> {
@@ -305,11 +336,18 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_is_a_whole_number_from_one() {
-        assert_eq!(parse_limit("1").unwrap(), 1);
-        assert_eq!(parse_limit("99999999999999999999").ok(), None);
-        for bad in ["0", "-1", "ten", "1.5", ""] {
-            assert!(parse_limit(bad).is_err(), "{bad}");
+    fn a_limit_of_pruning_is_a_whole_number_of_any_size() {
+        let limit = |text: &str| {
+            let body = format!(r#"{{"model":"A1","until_cursor":"c","limit":{text}}}"#);
+            serde_json::from_str::<PruneRequest>(&body).map(|request| request.limit)
+        };
+        assert_eq!(limit("7").unwrap(), Some(7));
+        assert_eq!(limit("null").unwrap(), None);
+        for large in ["9223372036854775808", "18446744073709551615", "18446744073709551616", "1e300"] {
+            assert_eq!(limit(large).unwrap(), Some(i64::MAX), "{large}");
+        }
+        for bad in ["1.5", "\"7\"", "[7]", "-1e300"] {
+            assert!(limit(bad).is_err(), "{bad}");
         }
     }
 

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::App;
 use super::connections::parse_name;
-use super::error::{ApiError, ErrorBody};
+use super::error::ApiError;
 use super::extract::{ApiPath, ApiQuery, EnvironmentAuth, NoQuery};
 use super::lists::{Cursors, cut_to_page, parse_limit, parse_scope, parse_time, parse_word, words};
 use super::time::iso;
@@ -222,7 +222,6 @@ struct LineBody {
                 "next_cursor": null
             }),
         ),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(super) async fn list_runs(
@@ -297,7 +296,6 @@ pub(super) async fn list_runs(
                 "approved_at": null
             }),
         ),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(super) async fn get_run(
@@ -343,7 +341,6 @@ pub(super) async fn get_run(
                 "next_cursor": null
             }),
         ),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(super) async fn list_run_logs(
@@ -419,7 +416,6 @@ pub(super) async fn list_run_logs(
                 "approved_at": "2026-03-01T10:30:00.000Z"
             }),
         ),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(super) async fn approve_run(

@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::App;
-use super::error::{ApiError, ErrorBody, FieldError};
+use super::error::{ApiError, FieldError};
 use super::extract::{ApiJson, ApiPath, EnvironmentAuth, NoQuery};
 use syncline_auth::rights;
 use syncline_types::ids::{FunctionName, InvalidName, Variant};
@@ -59,7 +59,6 @@ pub(super) struct VariantResponse {
                 "variant": "europe"
             }),
         ),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(super) async fn create_variant(
@@ -90,7 +89,6 @@ pub(super) async fn create_variant(
     ),
     responses(
         (status = 200, description = "The variant was deleted. The response has no body."),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(super) async fn delete_variant(

@@ -15,8 +15,9 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::App;
-use super::error::{ApiError, ErrorBody};
+use super::error::{ApiError};
 use super::extract::{ApiJson, ApiQuery, EnvironmentAuth, MAX_MEDIUM_BODY_BYTES, NoQuery, optional_header};
+use super::lists::{Cursors, cut_to_page, parse_limit};
 use super::time::iso;
 use syncline_auth::{Client, rights};
 use syncline_config::Frequency;
@@ -24,9 +25,10 @@ use syncline_engine::{
     self as engine, ConnectionRoute, SyncCommand, SyncSelection, SyncState, TriggerOptions,
 };
 use syncline_types::functions::RunState;
-use syncline_types::ids::{ConnectionId, FunctionName, IntegrationKey, InvalidName, Variant};
+use syncline_types::ids::{ConnectionId, FunctionName, IntegrationKey, InvalidName, SchedulePk, Variant};
 
 const MAX_SYNCS: usize = 256;
+const MAX_LIMIT: i64 = 500;
 
 /// A sync: its name, `name::variant`, or an object with `name` and, optionally, `variant`.
 // Deserialized by hand, because serde's message for an untagged enum does not say what is allowed.
@@ -119,7 +121,6 @@ pub(super) struct SyncControlRequest {
         })),
     responses(
         (status = 200, description = "The runs are requested. The response has no body."),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(super) async fn trigger_syncs(
@@ -171,7 +172,6 @@ pub(super) async fn trigger_syncs(
         example = json!({"provider_config_key": "shop", "connection_id": "user-1", "syncs": ["buyers"]})),
     responses(
         (status = 200, description = "The syncs are started. The response has no body."),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(super) async fn start_syncs(
@@ -196,7 +196,6 @@ pub(super) async fn start_syncs(
         example = json!({"provider_config_key": "shop", "connection_id": "user-1", "syncs": ["buyers"]})),
     responses(
         (status = 200, description = "The syncs are paused. The response has no body."),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(super) async fn pause_syncs(
@@ -217,6 +216,8 @@ pub(super) struct StatusQuery {
     provider_config_key: String,
     syncs: String,
     connection_id: Option<String>,
+    limit: Option<String>,
+    cursor: Option<String>,
 }
 
 /// The status of the selected syncs.
@@ -224,6 +225,10 @@ pub(super) struct StatusQuery {
 pub(super) struct StatusResponse {
     /// One entry for each sync, connection and variant.
     syncs: Vec<SyncStatus>,
+    /// Cursor of the next page, or `null` on the last page. Only with `limit` or `cursor`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    next_cursor: Option<Option<String>>,
 }
 
 /// The status of one sync of one connection.
@@ -265,14 +270,16 @@ pub(super) struct SyncStatus {
 
 /// Get the status of syncs
 ///
-/// Returns the schedule, the latest result and the record counts of each selected sync. Needs the scope
-/// `environment:syncs:read`.
+/// Returns the schedule, the latest result and the record counts of each selected sync. An integration with many
+/// connections has many syncs: send `limit` to get them in pages. Needs the scope `environment:syncs:read`.
 #[utoipa::path(
     get, path = "/sync/status", tag = "Syncs",
     params(
         ("provider_config_key" = String, Query, description = "The unique key of the integration."),
         ("syncs" = String, Query, description = "Names of syncs, separated by commas; `name::variant` for a variant. `*` selects all."),
         ("connection_id" = Option<String>, Query, description = "The connection id. Default: all connections of the integration."),
+        ("limit" = Option<i64>, Query, description = "Page size, at least 1. Default with `cursor`: 500. Values above 500 are treated as 500. Without `limit` and `cursor`, the response contains all selected syncs."),
+        ("cursor" = Option<String>, Query, description = "`next_cursor` of the previous page. Omit it for the first page."),
     ),
     responses(
         (
@@ -298,7 +305,6 @@ pub(super) struct SyncStatus {
                 ]
             }),
         ),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(super) async fn sync_status(
@@ -319,8 +325,20 @@ pub(super) async fn sync_status(
     };
     let connection = query.connection_id.as_deref();
     let selection = select(&query.provider_config_key, connection, &references, ApiError::query)?;
-    let statuses = app.syncs.status(client.environment.pk, &selection).await?;
-    Ok(Json(StatusResponse { syncs: statuses.into_iter().map(SyncStatus::from).collect() }))
+    let environment = client.environment.pk;
+    if query.limit.is_none() && query.cursor.is_none() {
+        let statuses = app.syncs.status(environment, &selection).await?;
+        let syncs = statuses.into_iter().map(SyncStatus::from).collect();
+        return Ok(Json(StatusResponse { syncs, next_cursor: None }));
+    }
+    let limit = parse_limit(query.limit.as_deref(), MAX_LIMIT, MAX_LIMIT)?;
+    let cursors = Cursors { list: "syncs", environment };
+    let after = query.cursor.map_or(Ok(0), |cursor| cursors.decode_number(&cursor))?;
+    let rows = limit.unsigned_abs() as usize + 1;
+    let mut found = app.syncs.status_page(environment, &selection, SchedulePk(after), rows).await?;
+    let next_cursor = cut_to_page(&mut found, limit).map(|(last, _)| cursors.encode_number(last.0));
+    let syncs = found.into_iter().map(|(_, status)| status.into()).collect();
+    Ok(Json(StatusResponse { syncs, next_cursor: Some(next_cursor) }))
 }
 
 /// The new frequency of a sync of one connection.
@@ -337,6 +355,7 @@ pub(super) struct FrequencyRequest {
     sync_variant: Option<String>,
     /// An interval such as `every 10 minutes`, or a cron expression. `null` restores the frequency of `syncline.toml`.
     #[serde(deserialize_with = "Option::deserialize")]
+    #[schema(required = true)]
     frequency: Option<String>,
 }
 
@@ -369,7 +388,6 @@ pub(super) struct FrequencyResponse {
             body = FrequencyResponse,
             example = json!({"frequency": "every 10 minutes"}),
         ),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(super) async fn update_connection_frequency(

@@ -10,10 +10,8 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::App;
-use super::error::{ApiError, ErrorBody, FieldError};
-use super::extract::{
-    ApiPath, ApiQuery, MAX_SMALL_BODY_BYTES, SessionQueryAuth, check_content_type, check_names, read_body,
-};
+use super::error::{ApiError, FieldError};
+use super::extract::{ApiPath, ApiQuery, MAX_BODY_BYTES, MAX_SMALL_BODY_BYTES, SessionQueryAuth, check_content_type, check_names, read_body};
 use syncline_auth::ClientOverride;
 use syncline_engine::{ConnectSession, TypedCredentials};
 use syncline_providers::{AuthMode, Provider, WrongAnswer, WrongAnswerKind, check_answers};
@@ -93,7 +91,6 @@ macro_rules! route {
                     status = 200, description = "The account is connected", body = ConnectedResponse,
                     example = json!({ "connectionId": "user-1", "providerConfigKey": "shop" }),
                 ),
-                (status = "4XX", body = ErrorBody),
             ),
             security(())
         )]

@@ -8,6 +8,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::connections::route::ConnectionRoute;
@@ -45,7 +46,7 @@ pub struct ConnectSession {
 }
 
 /// Values that a backend sets before its end user is asked.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ConfigDefaults {
     /// Scopes for the user, if the provider distinguishes them from those of the app.
@@ -56,11 +57,12 @@ pub struct ConfigDefaults {
     pub authorization_params: BTreeMap<String, String>,
     /// Answers to the provider's questions; `oauth_scopes_override` replaces the integration's scopes.
     #[serde(default)]
+    #[schema(value_type = Object)]
     pub connection_config: Map<String, Value>,
 }
 
 /// Changes to the Connect UI for one integration.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UiOverrides {
     /// The target of the link "How do I find this?", which replaces the provider's documentation.

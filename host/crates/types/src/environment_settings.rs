@@ -84,14 +84,19 @@ pub struct SettingsChange {
     #[schema(value_type = Option<String>)]
     pub callback_url: Option<Option<HttpUrl>>,
     #[serde(deserialize_with = "present_value", skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub on_auth_creation: Option<bool>,
     #[serde(deserialize_with = "present_value", skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub on_auth_refresh_error: Option<bool>,
     #[serde(deserialize_with = "present_value", skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub on_sync_completion_always: Option<bool>,
     #[serde(deserialize_with = "present_value", skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub on_sync_error: Option<bool>,
     #[serde(deserialize_with = "present_value", skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub on_async_action_completion: Option<bool>,
     #[serde(deserialize_with = "present_value", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]

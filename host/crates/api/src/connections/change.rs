@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 
 use super::import::UserAndTags;
 use super::{App, check_webhook_url, parse_names};
-use crate::error::{ApiError, ErrorBody};
+use crate::error::{ApiError};
 use crate::extract::{ApiJson, ApiPath, ApiQuery, EnvironmentAuth, MAX_MEDIUM_BODY_BYTES};
 use crate::tags::{EndUser, Organization};
 use syncline_auth::rights;
@@ -65,7 +65,6 @@ pub(crate) struct ConnectionChanged {
             body = ConnectionChanged,
             example = json!({"success": true}),
         ),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(crate) async fn update_connection(
@@ -112,7 +111,6 @@ pub(crate) async fn update_connection(
             body = ConnectionChanged,
             example = json!({"success": true}),
         ),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(crate) async fn delete_connection(

@@ -10,10 +10,8 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::{App, parse_name, parse_names};
-use crate::error::{ApiError, ErrorBody};
-use crate::extract::{
-    ApiJson, ApiPath, ApiQuery, EnvironmentAuth, MAX_MEDIUM_BODY_BYTES, NoQuery, optional_header,
-};
+use crate::error::{ApiError};
+use crate::extract::{ApiJson, ApiPath, ApiQuery, EnvironmentAuth, MAX_MEDIUM_BODY_BYTES, NoQuery, optional_header};
 use syncline_auth::rights;
 use syncline_engine::MetadataChange;
 use syncline_types::ids::{ConnectionId, IntegrationKey};
@@ -62,7 +60,6 @@ enum IdOrIds {
                 "metadata": {"region": "eu"}
             }),
         ),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(crate) async fn set_metadata(
@@ -98,7 +95,6 @@ pub(crate) async fn set_metadata(
                 "metadata": {"region": "eu"}
             }),
         ),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub(crate) async fn merge_metadata(

@@ -10,7 +10,7 @@ use futures_util::StreamExt;
 use uuid::Uuid;
 
 use crate::App;
-use crate::error::{ApiError, ErrorBody, FieldError};
+use crate::error::{ApiError, FieldError};
 use crate::extract::{ApiPath, UNAUTHENTICATED_BODY_TIME};
 use crate::integrations::parse_path_key;
 use syncline_auth::Answered;
@@ -40,8 +40,6 @@ const ID_HEADER: &str = "x-syncline-webhook-id";
         example = json!("{\"id\":\"evt_1\",\"type\":\"customer.updated\"}")),
     responses(
         (status = 200, description = "The webhook is stored, or the response to a handshake"),
-        (status = "4XX", body = ErrorBody),
-        (status = 503, description = "The host is busy, or the webhook secret is not configured", body = ErrorBody),
     ),
 )]
 pub async fn ingest_webhook(
@@ -64,7 +62,6 @@ pub async fn ingest_webhook(
     ),
     responses(
         (status = 200, description = "The response that the provider expects"),
-        (status = "4XX", body = ErrorBody),
     ),
 )]
 pub async fn answer_handshake(

@@ -1,6 +1,6 @@
 //! The status of syncs.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
@@ -15,7 +15,7 @@ use syncline_store::schedules::{self, ScheduleStatus};
 use syncline_store::{streams, sync_states};
 use syncline_types::functions::RunState;
 use syncline_types::ids::{
-    ConnectionId, ConnectionPk, EnvironmentPk, FunctionName, IntegrationPk, ModelName, Variant,
+    ConnectionId, ConnectionPk, EnvironmentPk, FunctionName, IntegrationPk, ModelName, SchedulePk, Variant,
 };
 
 /// The status of one sync of one connection.
@@ -65,6 +65,24 @@ impl Syncs {
         connections.dedup();
         let output = self.read_output(&connections).await?;
         let describe = |status| self.describe(selected.integration, status, &output);
+        Ok(found.into_iter().map(describe).collect())
+    }
+
+    /// Returns the status of up to `limit` of the selected syncs after the schedule `after`, in a stable order.
+    pub async fn status_page(
+        &self,
+        environment: EnvironmentPk,
+        selection: &SyncSelection,
+        after: SchedulePk,
+        limit: usize,
+    ) -> Result<Vec<(SchedulePk, SyncStatus)>, SyncError> {
+        let selected = self.select(environment, selection).await?;
+        let mut conn = self.store.connect().await?;
+        let found = schedules::list_status_after(&mut conn, &selected.target, after, limit).await?;
+        drop(conn);
+        let connections: BTreeSet<_> = found.iter().map(|(_, status)| status.connection).collect();
+        let output = self.read_output(&Vec::from_iter(connections)).await?;
+        let describe = |(pk, status)| (pk, self.describe(selected.integration, status, &output));
         Ok(found.into_iter().map(describe).collect())
     }
 

@@ -122,6 +122,27 @@ pub async fn list_status(conn: &mut PgConnection, target: &Target) -> sqlx::Resu
     Ok(statuses)
 }
 
+/// Lists the status of up to `limit` schedules of a target after the row number `after`, ordered by row number.
+pub async fn list_status_after(
+    conn: &mut PgConnection,
+    target: &Target,
+    after: SchedulePk,
+    limit: usize,
+) -> sqlx::Result<Vec<(SchedulePk, ScheduleStatus)>> {
+    let mut pks: Vec<_> = query_target!(
+        "SELECT s.pk FROM schedules s",
+        target;
+        query => query.map(|row| SchedulePk(row.pk)).fetch_all(&mut *conn).await?
+    );
+    // Sorted and cut here, because with `ORDER BY` Postgres would scan all schedules in that order.
+    pks.retain(|pk| *pk > after);
+    pks.sort_unstable();
+    pks.truncate(limit);
+    let mut statuses = list_status_of(conn, &pks).await?;
+    statuses.sort_by_key(|(pk, _)| *pk);
+    Ok(statuses)
+}
+
 macro_rules! query_by_pk {
     ($statement:literal, $pks:expr) => {
         sqlx::query!($statement + " WHERE s.pk = ANY($1)", $pks)

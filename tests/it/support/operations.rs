@@ -1,0 +1,197 @@
+//! The operations of the committed OpenAPI document. A test of the crate `api` compares it with the code.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::{Value, json};
+
+use super::{Answer, Api, Request};
+
+/// The document.
+pub static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
+    let text = std::fs::read_to_string(super::repository("docs/openapi.json")).expect("the document exists");
+    serde_json::from_str(&text).expect("the document is JSON")
+});
+
+/// One operation, with the values that its requests need.
+#[derive(Debug, Clone, Copy)]
+pub struct Operation {
+    pub method: &'static str,
+    pub path: &'static str,
+    definition: &'static Value,
+}
+
+/// Values of parameters by name, for [`Operation::request`].
+pub type Values = BTreeMap<&'static str, String>;
+
+impl Operation {
+    /// All operations.
+    pub fn all() -> Vec<Self> {
+        let paths = DOCUMENT["paths"].as_object().expect("`paths` is an object");
+        let operations = paths.iter().flat_map(|(path, item)| {
+            let operations = item.as_object().expect("a path's item is an object").iter();
+            operations.map(move |(method, definition)| Self { method, path, definition })
+        });
+        operations.collect()
+    }
+
+    /// Method and path, for messages.
+    pub fn name(&self) -> String {
+        format!("{} {}", self.method.to_uppercase(), self.path)
+    }
+
+    /// Whether a secret key authenticates the operation.
+    pub fn needs_secret_key(&self) -> bool {
+        self.definition["security"].is_null()
+    }
+
+    /// Whether its responses are pages for browsers.
+    pub fn answers_with_pages(&self) -> bool {
+        self.responses().any(|(_, response)| response.pointer("/content/text~1html").is_some())
+    }
+
+    /// The JSON schema and the example of its body.
+    pub fn body(&self) -> Option<(&'static Value, &'static Value)> {
+        let content = self.definition.pointer("/requestBody/content/application~1json")?;
+        Some((&content["schema"], &content["example"]))
+    }
+
+    /// Its parameters in the query, the path or the headers.
+    pub fn parameters(&self, place: &str) -> Vec<&'static Value> {
+        let parameters = self.definition["parameters"].as_array().into_iter().flatten();
+        parameters.filter(|parameter| parameter["in"] == place).collect()
+    }
+
+    /// Its responses by status.
+    pub fn responses(&self) -> impl Iterator<Item = (&'static String, &'static Value)> {
+        let responses = self.definition["responses"].as_object().into_iter().flatten();
+        responses.map(|(status, response)| (status, resolve(response)))
+    }
+
+    /// The codes of an error status; `None` if the status is not documented.
+    pub fn codes(&self, status: u16) -> Option<Vec<&'static str>> {
+        let response = resolve(self.definition["responses"].get(status.to_string())?);
+        let schema = &response["content"]["application/json"]["schema"];
+        let forms = std::iter::once(schema).chain(schema["anyOf"].as_array().into_iter().flatten());
+        let codes = forms
+            .filter_map(|form| form.pointer("/allOf/1/properties/error/properties/code/enum")?.as_array());
+        let codes = codes.flatten();
+        Some(codes.filter_map(Value::as_str).collect())
+    }
+
+    /// A request with all required parameters, and the example of the body.
+    pub fn request(&self, api: &Api, values: &Values) -> Request {
+        let required = self.parameters("query").into_iter().filter(|parameter| parameter["required"] == true);
+        let pairs: Vec<_> =
+            required.map(|parameter| (name_of(parameter), value_of(parameter, values))).collect();
+        let query: Vec<(&str, &str)> = pairs.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        self.request_with(api, values, &super::query(&query))
+    }
+
+    /// A request with this query.
+    pub fn request_with(&self, api: &Api, values: &Values, query: &str) -> Request {
+        let mut path = self.path.to_owned();
+        for parameter in self.parameters("path") {
+            let value = utf8_percent_encode(&value_of(parameter, values), NON_ALPHANUMERIC).to_string();
+            path = path.replace(&format!("{{{}}}", name_of(parameter)), &value);
+        }
+        if !query.is_empty() {
+            path = format!("{path}?{query}");
+        }
+        let mut request = api.request(&self.method.to_uppercase(), &path);
+        for parameter in
+            self.parameters("header").into_iter().filter(|parameter| parameter["required"] == true)
+        {
+            request = request.header(name_of(parameter), &value_of(parameter, values));
+        }
+        match self.body() {
+            Some((_, example)) => request.json(example),
+            None => request,
+        }
+    }
+
+    /// The operation that a request addresses.
+    fn find(method: &str, path: &str) -> Option<Self> {
+        let fits = |template: &str| {
+            let (mut wanted, mut given) = (template.split('/'), path.split('/'));
+            loop {
+                match (wanted.next(), given.next()) {
+                    (None, None) => return true,
+                    // The rest of the path.
+                    (Some("{path}"), Some(_)) => return true,
+                    (Some(wanted), Some(given)) if wanted == given || wanted.starts_with('{') => {}
+                    _ => return false,
+                }
+            }
+        };
+        let of_method = |one: &Self| one.method.eq_ignore_ascii_case(method);
+        let mut found: Vec<_> =
+            Self::all().into_iter().filter(of_method).filter(|one| fits(one.path)).collect();
+        found.sort_by_key(|one| one.path.matches('{').count());
+        found.into_iter().next()
+    }
+}
+
+fn name_of(parameter: &'static Value) -> &'static str {
+    parameter["name"].as_str().expect("a parameter has a name")
+}
+
+fn value_of(parameter: &'static Value, values: &Values) -> String {
+    let schema = &parameter["schema"];
+    if let Some(value) = values.get(name_of(parameter)) {
+        return value.clone();
+    }
+    let words = schema["enum"].as_array().and_then(|words| words.first()?.as_str());
+    match (words, schema["format"].as_str(), schema["type"].as_str()) {
+        (Some(word), _, _) => word.to_owned(),
+        (_, Some("uuid"), _) => "01978a3e-0001-7c21-9d4e-2b6a1f0c8e11".to_owned(),
+        (_, Some("date-time"), _) => "2026-03-01T09:00:00Z".to_owned(),
+        (_, _, Some("boolean")) => "false".to_owned(),
+        (_, _, Some("integer")) => "1".to_owned(),
+        _ => "Any".to_owned(),
+    }
+}
+
+/// The schema or response that a reference names, or the value itself.
+pub fn resolve(schema: &'static Value) -> &'static Value {
+    match schema["$ref"].as_str() {
+        Some(reference) => {
+            DOCUMENT.pointer(reference.trim_start_matches('#')).expect("a reference leads somewhere")
+        }
+        None => schema,
+    }
+}
+
+/// Fails if the document does not mention the status or the code of a response.
+#[track_caller]
+pub fn check_documented(method: &str, path: &str, answer: &Answer) {
+    let Some(operation) = Operation::find(method, path) else { return };
+    let status = answer.status.as_u16();
+    // The response of a provider, or of the HTTP library, which has no body.
+    if answer.header("syncline-proxied").is_some() || status == 431 || method == "HEAD" {
+        return;
+    }
+    let Some(codes) = operation.codes(status) else {
+        panic!(
+            "{} answers {status}, which docs/openapi.json does not mention: {}",
+            operation.name(),
+            answer.text()
+        )
+    };
+    let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    if let (true, Some(code)) = (status >= 400, body["error"]["code"].as_str()) {
+        assert!(
+            codes.contains(&code),
+            "{} answers {status} `{code}`, which docs/openapi.json does not mention",
+            operation.name()
+        );
+    }
+}
+
+/// An object with the members of both.
+pub fn with(example: &Value, name: &str, value: Value) -> Value {
+    let mut body = if example.is_object() { example.clone() } else { json!({}) };
+    body[name] = value;
+    body
+}

@@ -17,6 +17,7 @@ mod connect_sessions;
 mod connect_ui;
 mod connections;
 mod crashes;
+mod crossing;
 mod dashboard;
 mod dead_letters;
 #[cfg(target_os = "linux")]

@@ -20,6 +20,7 @@ mod numbers;
 mod oauth_scene;
 mod oauth_server;
 pub mod operations;
+pub mod populated;
 mod postgres_proxy;
 mod provider;
 mod python_server;

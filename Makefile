@@ -57,6 +57,10 @@ soak: guests ## kill hosts and Postgres at random, for MINUTES=5 or ROUNDS=…; 
 docs: ## generate the error reference and the OpenAPI document in docs/
 	SYNCLINE_WRITE_DOCS=1 cargo test --quiet --workspace --lib reference
 
+.PHONY: baseline
+baseline: ## record the public interfaces of a release, with which later changes are compared
+	SYNCLINE_WRITE_BASELINE=1 cargo test --quiet --workspace --test it compatibility::
+
 .PHONY: lint
 lint: ## check formatting and lints
 	cargo fmt --all --check

@@ -13,6 +13,7 @@ mod bad_records;
 mod cancellation;
 mod chaos;
 mod clients;
+mod compatibility;
 mod connect_sessions;
 mod connect_ui;
 mod connections;

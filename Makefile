@@ -53,6 +53,11 @@ soak: guests ## kill hosts and Postgres at random, for MINUTES=5 or ROUNDS=…; 
 	SEED=$(SEED) ROUNDS=$(ROUNDS) MINUTES=$(if $(ROUNDS),$(MINUTES),$(or $(MINUTES),5)) scripts/test-postgres \
 		cargo nextest run --workspace --test it --profile soak -E 'test(/^chaos::/)'
 
+.PHONY: fuzz
+fuzz: guests ## send about 20,000 generated requests to a host; EXAMPLES=… sets the number for each operation
+	SYNCLINE_FUZZ_EXAMPLES=$(or $(EXAMPLES),100) scripts/test-postgres \
+		cargo nextest run --workspace --test it --profile soak -E 'test(/^fuzz::/)'
+
 .PHONY: docs
 docs: ## generate the error reference and the OpenAPI document in docs/
 	SYNCLINE_WRITE_DOCS=1 cargo test --quiet --workspace --lib reference

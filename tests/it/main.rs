@@ -31,6 +31,7 @@ mod encryption;
 mod environments;
 mod failpoints;
 mod fairness;
+mod fuzz;
 mod granted_credentials;
 mod guarantees;
 mod guest_builds;

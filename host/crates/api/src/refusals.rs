@@ -31,13 +31,18 @@ const TOKEN: [ErrorCode; 2] =
     [ErrorCode::InvalidConnectSessionTokenFormat, ErrorCode::UnknownConnectSessionToken];
 /// The codes of the `Authorization` header.
 const HEADER: [ErrorCode; 2] = [ErrorCode::MissingAuthHeader, ErrorCode::MalformedAuthHeader];
-const SECRET_KEY: [ErrorCode; 3] =
-    [ErrorCode::InvalidSecretKeyFormat, ErrorCode::UnknownAccount, ErrorCode::Forbidden];
+const SECRET_KEY: [ErrorCode; 4] = [
+    ErrorCode::InvalidSecretKeyFormat,
+    ErrorCode::UnknownAccount,
+    ErrorCode::Forbidden,
+    ErrorCode::TooManyRequest,
+];
 /// The codes of every body that the host reads as a whole.
-pub(super) const BODY: [ErrorCode; 5] = [
+pub(super) const BODY: [ErrorCode; 6] = [
     ErrorCode::InvalidBody,
     ErrorCode::BodyTimeout,
     ErrorCode::PayloadTooLarge,
+    ErrorCode::TooManyBodies,
     ErrorCode::InvalidContentType,
     ErrorCode::InvalidContentEncoding,
 ];
@@ -110,7 +115,7 @@ impl Refuses for ActionHeaders {
     }
 }
 
-impl<T> Refuses for ApiJson<T> {
+impl<T, const MAX_BYTES: usize> Refuses for ApiJson<T, MAX_BYTES> {
     fn codes() -> Vec<ErrorCode> {
         [&[ErrorCode::InvalidJson], &BODY[..]].concat()
     }

@@ -189,7 +189,7 @@ async fn an_invalid_body_is_rejected_with_the_field() {
         ("/sync/trigger", trigger(json!({ "syncs": ["no name"] })), "syncs"),
         ("/sync/trigger", trigger(json!({ "syncs": ["steps", 1] })), "syncs.1"),
         ("/sync/trigger", trigger(json!({ "syncs": [["steps"]] })), "syncs.0"),
-        ("/sync/trigger", trigger(json!({ "syncs": [{ "name": "steps" }] })), "syncs.0.variant"),
+        ("/sync/trigger", trigger(json!({ "syncs": [{ "variant": "base" }] })), "syncs.0.name"),
         (
             "/sync/pause",
             trigger(json!({ "syncs": [{ "name": "steps", "variant": null }] })),

@@ -46,7 +46,12 @@ pub(super) struct NamedVariant {
     /// Name of the sync.
     name: String,
     /// Name of the variant. Default: `base`.
-    variant: Option<String>,
+    #[serde(default = "base_variant")]
+    variant: String,
+}
+
+fn base_variant() -> String {
+    Variant::BASE.to_owned()
 }
 
 /// The syncs to run.
@@ -497,9 +502,7 @@ impl SyncReference {
     fn parse(&self) -> Result<(FunctionName, Variant), InvalidName> {
         let (name, variant) = match self {
             Self::Name(text) => text.split_once("::").unwrap_or((text, Variant::BASE)),
-            Self::Variant(NamedVariant { name, variant }) => {
-                (name.as_str(), variant.as_deref().unwrap_or(Variant::BASE))
-            }
+            Self::Variant(named) => (named.name.as_str(), named.variant.as_str()),
         };
         Ok((name.parse()?, variant.parse()?))
     }

@@ -54,9 +54,9 @@ pub fn indented(text: &str) -> String {
             continue;
         }
         match c {
-            ' ' | '\n' | '\r' | '\t' => continue,
+            ' ' | '\n' | '\r' | '\t' => {}
             '{' | '[' => {
-                while chars.next_if(|next| next.is_ascii_whitespace()).is_some() {}
+                while chars.next_if(char::is_ascii_whitespace).is_some() {}
                 indented.push(c);
                 if let Some(close) = chars.next_if(|next| matches!(next, '}' | ']')) {
                     indented.push(close);

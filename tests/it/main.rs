@@ -10,6 +10,7 @@ mod async_actions;
 mod audit_log;
 mod background_tasks;
 mod bad_records;
+mod canaries;
 mod cancellation;
 mod chaos;
 mod clients;

@@ -34,6 +34,18 @@ impl Bundle {
         &self.integration
     }
 
+    /// Renames the bundle and its integration, and points the integration to another provider of the catalogue.
+    pub fn for_integration(mut self, key: &str, provider: &str) -> Self {
+        let config = self
+            .content
+            .config
+            .replace(&format!("[integrations.{}", self.integration), &format!("[integrations.{key}"));
+        let name = format!("name = \"{}\"", self.integration);
+        self.content.config = config.replacen(&name, &format!("name = \"{key}\""), 1);
+        self.integration = key.to_owned();
+        self.replace("provider = \"unauthenticated\"", &format!("provider = \"{provider}\""))
+    }
+
     /// Replaces `from`, which must occur exactly once in the configuration, with `to`.
     #[track_caller]
     pub fn replace(mut self, from: &str, to: &str) -> Self {

@@ -27,6 +27,16 @@ impl Connection {
         connection
     }
 
+    /// A connection that exists already, or that is imported later under the id of [`with_id`](Self::with_id).
+    pub fn unknown(api: &Api, integration: &str) -> Self {
+        Self {
+            api: api.clone(),
+            integration: integration.to_owned(),
+            id: String::new(),
+            credentials: Value::Null,
+        }
+    }
+
     /// The same connection through another host, or with another key.
     pub fn through(&self, api: &Api) -> Self {
         let Self { integration, id, credentials, .. } = self;

@@ -82,6 +82,18 @@ impl TestDatabase {
         with
     }
 
+    /// Every row of every table as text, with bytes in hexadecimal.
+    pub async fn dump(&self) -> Vec<(String, String)> {
+        let tables = "SELECT format('%I.%I', schemaname, tablename) FROM pg_tables
+                      WHERE schemaname NOT IN ('pg_catalog', 'information_schema') ORDER BY 1";
+        let mut dump = Vec::new();
+        for table in self.texts(tables).await {
+            let rows = self.texts(&format!("SELECT t::text FROM {table} AS t")).await.join("\n");
+            dump.push((table, rows));
+        }
+        dump
+    }
+
     /// Closes every connection and rejects new ones, as a restarting server does.
     pub async fn refuse_connections(&self) {
         let name = &self.name;

@@ -41,6 +41,9 @@ pub const UNAUTHENTICATED_BODY_TIME: Duration = Duration::from_secs(10);
 /// Longest JSON body that is read before the client is authenticated, in bytes.
 const MAX_UNAUTHENTICATED_BODY_BYTES: usize = 4 << 10;
 
+/// Members whose values are secrets, so that errors do not repeat them.
+const SECRET_MEMBERS: [&str; 2] = ["credentials", "value"];
+
 /// Scheme of the `Authorization` header, in lower case.
 const SCHEME: &str = "bearer ";
 
@@ -430,7 +433,12 @@ fn field_error<E: std::error::Error>(error: serde_path_to_error::Error<E>) -> Fi
         let message = "must be given only once".to_owned();
         return FieldError { code: "invalid_type", message, path };
     }
-    let message = in_json_terms(message);
+    let is_secret = path.iter().any(|name| SECRET_MEMBERS.contains(&name.as_str()));
+    let message = if is_secret && message.starts_with("invalid") {
+        in_json_terms(&without_value(message))
+    } else {
+        in_json_terms(message)
+    };
     let code = if message.starts_with("unknown field") {
         "unrecognized_keys"
     } else if message.starts_with("invalid type") {
@@ -441,6 +449,15 @@ fn field_error<E: std::error::Error>(error: serde_path_to_error::Error<E>) -> Fi
         "custom"
     };
     FieldError { code, message, path }
+}
+
+/// Removes the value from a message such as `invalid type: string "sk_1", expected an object`.
+fn without_value(message: &str) -> String {
+    let kind = message.split(['"', '`']).next().unwrap_or_default().trim_end();
+    match message.rsplit_once(", expected ") {
+        Some((_, expected)) => format!("{kind}, expected {expected}"),
+        None => kind.to_owned(),
+    }
 }
 
 /// Replaces the names of Rust types with JSON terms.
@@ -546,6 +563,32 @@ mod tests {
             in_json_terms("invalid type: null, expected struct Opts"),
             "invalid type: null, expected an object"
         );
+    }
+
+    #[test]
+    fn an_error_does_not_repeat_a_secret() {
+        #[derive(Debug, Deserialize)]
+        struct Body {
+            #[expect(dead_code, reason = "only read by serde")]
+            credentials: std::collections::BTreeMap<String, String>,
+        }
+        for (body, path, message) in [
+            (
+                r#"{"credentials":"planted, expected \"x\", expected y"}"#,
+                "credentials",
+                "invalid type: string, expected an object",
+            ),
+            (
+                r#"{"credentials":{"apiKey":7}}"#,
+                "credentials/apiKey",
+                "invalid type: integer, expected a string",
+            ),
+        ] {
+            let Err(ApiError::Body { errors }) = parse_json::<Body>(body.as_bytes()) else {
+                panic!("accepted")
+            };
+            assert_eq!((errors[0].path.join("/"), &*errors[0].message), (path.to_owned(), message));
+        }
     }
 
     #[test]

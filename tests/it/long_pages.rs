@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Bundle, Page, Stage, eventually, query, text};
+use crate::support::{Bundle, Page, SECRET_KEY, Stage, eventually, query, text};
 
 const PAGE_BYTES: usize = 100_000;
 
@@ -147,6 +147,11 @@ async fn a_page_of_long_dead_letters_ends_early_and_the_next_page_continues() {
         }
         assert_eq!(pages, ["abc", "d", "efg", "hij"], "{scope:?}");
     }
+    // The command reads as many pages as it needs.
+    let host = ["--url", stage.host.base_url(), "--secret-key", SECRET_KEY];
+    let listed =
+        stage.host.command(&stage.db, &[&["dead-letters", "list", "--limit", "6"], &host[..]].concat());
+    assert_eq!(listed.matches("at /count").count(), 6, "{listed}");
 }
 
 #[tokio::test]

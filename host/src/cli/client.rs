@@ -114,11 +114,20 @@ impl Client {
         args: &ListArgs,
         line: impl Fn(&T) -> anyhow::Result<String>,
     ) -> anyhow::Result<()> {
-        let limit = args.limit.to_string();
-        let parameters = [parameters, &[("limit", Some(&*limit))]].concat();
-        let mut page: HashMap<String, Value> = self.query(path, &parameters).await?;
-        let items = page.remove(name).context(UNKNOWN_ANSWER)?;
-        let items: Vec<T> = serde_json::from_value(items).context(UNKNOWN_ANSWER)?;
+        let mut items: Vec<T> = Vec::new();
+        let mut cursor = None;
+        // A page of long entries has fewer than requested.
+        loop {
+            let limit = (args.limit as usize - items.len()).to_string();
+            let of_page = [("limit", Some(&*limit)), ("cursor", cursor.as_deref())];
+            let mut page: HashMap<String, Value> = self.query(path, &[parameters, &of_page].concat()).await?;
+            let found = page.remove(name).context(UNKNOWN_ANSWER)?;
+            items.extend(serde_json::from_value::<Vec<T>>(found).context(UNKNOWN_ANSWER)?);
+            cursor = page.get("next_cursor").and_then(Value::as_str).map(str::to_owned);
+            if cursor.is_none() || items.len() >= args.limit as usize {
+                break;
+            }
+        }
         if args.json {
             println!("{}", serde_json::to_string_pretty(&items)?);
             return Ok(());

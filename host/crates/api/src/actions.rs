@@ -15,7 +15,9 @@ use uuid::Uuid;
 
 use super::App;
 use super::error::{ApiError, FieldError};
-use super::extract::{ApiJson, ApiPath, ConnectionHeaders, EnvironmentAuth, MAX_BODY_BYTES, NoQuery, flag_header};
+use super::extract::{
+    ApiJson, ApiPath, ConnectionHeaders, EnvironmentAuth, MAX_BODY_BYTES, NoQuery, flag_header,
+};
 use syncline_auth::rights;
 use syncline_engine::{
     ActionCall, ActionJob, ActionResult, IdempotencyKey, InvalidIdempotencyKey, KeyedResult,

@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::App;
-use super::error::{ApiError};
+use super::error::ApiError;
 use super::extract::{ApiJson, ApiQuery, EnvironmentAuth, MAX_MEDIUM_BODY_BYTES, NoQuery, optional_header};
 use super::lists::{Cursors, cut_to_page, parse_limit};
 use super::time::iso;

@@ -11,7 +11,9 @@ use utoipa::ToSchema;
 
 use super::App;
 use super::error::{ApiError, FieldError};
-use super::extract::{ApiPath, ApiQuery, MAX_SMALL_BODY_BYTES, SessionQueryAuth, check_content_type, check_names, read_body};
+use super::extract::{
+    ApiPath, ApiQuery, MAX_SMALL_BODY_BYTES, SessionQueryAuth, check_content_type, check_names, read_body,
+};
 use syncline_auth::ClientOverride;
 use syncline_engine::{ConnectSession, TypedCredentials};
 use syncline_providers::{AuthMode, Provider, WrongAnswer, WrongAnswerKind, check_answers};

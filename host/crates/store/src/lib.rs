@@ -247,7 +247,8 @@ impl Store {
 
     /// Begins a read-only transaction in which several queries see the same state of the control database.
     pub async fn begin_snapshot(&self) -> sqlx::Result<Transaction> {
-        Box::pin(Transaction::begin_with(&self.control, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")).await
+        Box::pin(Transaction::begin_with(&self.control, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"))
+            .await
     }
 
     /// Acquires a connection to the records database.

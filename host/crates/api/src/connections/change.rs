@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 
 use super::import::UserAndTags;
 use super::{App, check_webhook_url, parse_names};
-use crate::error::{ApiError};
+use crate::error::ApiError;
 use crate::extract::{ApiJson, ApiPath, ApiQuery, EnvironmentAuth, MAX_MEDIUM_BODY_BYTES};
 use crate::tags::{EndUser, Organization};
 use syncline_auth::rights;

@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::metadata::parse_metadata;
 use super::{App, ConnectionBody, parse_name};
-use crate::error::{ApiError};
+use crate::error::ApiError;
 use crate::extract::{ApiJson, EnvironmentAuth, MAX_MEDIUM_BODY_BYTES, NoQuery};
 use crate::tags::{EndUser, Organization, checked_tags, generated_tags};
 use syncline_auth::{CredentialsError, Scope, StoredCredentials, remove_refresh_tokens, rights};

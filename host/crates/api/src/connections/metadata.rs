@@ -10,8 +10,10 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::{App, parse_name, parse_names};
-use crate::error::{ApiError};
-use crate::extract::{ApiJson, ApiPath, ApiQuery, EnvironmentAuth, MAX_MEDIUM_BODY_BYTES, NoQuery, optional_header};
+use crate::error::ApiError;
+use crate::extract::{
+    ApiJson, ApiPath, ApiQuery, EnvironmentAuth, MAX_MEDIUM_BODY_BYTES, NoQuery, optional_header,
+};
 use syncline_auth::rights;
 use syncline_engine::MetadataChange;
 use syncline_types::ids::{ConnectionId, IntegrationKey};

@@ -55,7 +55,7 @@ soak: guests ## kill hosts and Postgres at random, for MINUTES=5 or ROUNDS=…; 
 
 .PHONY: fuzz
 fuzz: guests ## send about 20,000 generated requests to a host; EXAMPLES=… sets the number for each operation
-	SYNCLINE_FUZZ_EXAMPLES=$(or $(EXAMPLES),100) scripts/test-postgres \
+	SYNCLINE_FUZZ_EXAMPLES=$(or $(EXAMPLES),130) scripts/test-postgres \
 		cargo nextest run --workspace --test it --profile soak -E 'test(/^fuzz::/)'
 
 .PHONY: docs

@@ -13,6 +13,7 @@ URLS = ["https://example.com/hooks", "http://example.com:8080/a?b=c"]
 for name, values in {
     "uri": URLS,
     "uri-or-empty": ["", *URLS],
+    "base-url": ["https://eu.example.com/v1", "http://example.com:8080"],
     "frequency": ["every 10 minutes", "every half hour", "0 6 * * *", "1h"],
     "cursor": [VALUES["cursor"]],
     "session-token": [VALUES["session_token"]],

@@ -12,7 +12,7 @@ use crate::support::{HostOptions, Receiver, TestDatabase, repository};
 /// `make fuzz` sets the number of requests for each operation.
 const EXAMPLES: &str = "SYNCLINE_FUZZ_EXAMPLES";
 /// How long `make test` fuzzes.
-const SECONDS: &str = "45";
+const SECONDS: &str = "40";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn generated_requests_are_answered_as_documented() {

@@ -6,11 +6,13 @@ use std::ops::Deref;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
+use super::operations::DOCUMENT;
 use super::{Api, PostgresProxy, Shop, TestDatabase, eventually, repository};
 
 /// The secret key of every test's environment.
@@ -124,6 +126,8 @@ impl HostOptions {
             .stderr(log)
             .spawn()
             .expect("the built host can be started");
+        // Read while the host starts, so that no request of a test waits for it.
+        LazyLock::force(&DOCUMENT);
         Host { api: Api::new(format!("http://{address}"), Some(SECRET_KEY)), child, folder }
     }
 }

@@ -179,8 +179,11 @@ pub fn check_documented(method: &str, path: &str, answer: &Answer) {
             answer.text()
         )
     };
+    if status < 400 {
+        return;
+    }
     let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
-    if let (true, Some(code)) = (status >= 400, body["error"]["code"].as_str()) {
+    if let Some(code) = body["error"]["code"].as_str() {
         assert!(
             codes.contains(&code),
             "{} answers {status} `{code}`, which docs/openapi.json does not mention",

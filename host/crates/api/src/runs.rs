@@ -23,7 +23,7 @@ use syncline_types::ids::{FunctionName, Variant};
 const DEFAULT_LIMIT: i64 = 100;
 const MAX_LIMIT: i64 = 500;
 const MAX_LINES: i64 = 1_000;
-const MAX_SEARCH_BYTES: usize = 200;
+const MAX_SEARCH_CHARS: usize = 200;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -319,7 +319,7 @@ pub(super) async fn get_run(
     params(
         ("id" = Uuid, Path, description = "Id of the run."),
         ("level" = Option<String>, Query, description = "The lowest level to return: `debug`, `info`, `warn` or `error`. Default: `debug`."),
-        ("search" = Option<String>, Query, description = "Returns only lines that contain this text in the message or the fields, ignoring case. At most 200 bytes."),
+        ("search" = Option<String>, Query, description = "Returns only lines that contain this text in the message or the fields, ignoring case. At most 200 characters."),
         ("since" = Option<String>, Query, description = "Returns only lines that were written at this time or later. RFC 3339."),
         ("limit" = Option<i64>, Query, description = "Page size, 1 to 1,000. Default: 100. Larger values are treated as 1,000."),
         ("cursor" = Option<String>, Query, description = "`next_cursor` of the previous page. Omit it for the first page."),
@@ -472,8 +472,8 @@ fn parse_id(text: &str) -> Result<Uuid, RunsError> {
 }
 
 fn parse_search(text: String) -> Result<String, ApiError> {
-    if text.len() > MAX_SEARCH_BYTES {
-        let message = format!("must be at most {MAX_SEARCH_BYTES} bytes long");
+    if text.chars().count() > MAX_SEARCH_CHARS {
+        let message = format!("must be at most {MAX_SEARCH_CHARS} characters long");
         return Err(ApiError::query("too_big", &["search"], message));
     }
     Ok(text)

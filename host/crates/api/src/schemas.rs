@@ -164,7 +164,6 @@ fn by_name(named: &str) -> Option<Rule> {
         "cursor" | "until_cursor" | "Last-Event-ID" => Rule { shortest: Some(1), ..format("cursor") },
         "connect_session_token" | "token" => format("session-token"),
         "filter" => pattern(FILTER),
-        "page" => range(0, i32::MAX as usize),
         _ => return None,
     })
 }
@@ -179,12 +178,13 @@ fn of_parameter(operation: &str, named: &str) -> Option<Rule> {
         ("list_connections", "integrationId") => pattern("^[a-zA-Z0-9~:.@ _-]+(,[a-zA-Z0-9~:.@ _-]+)*$"),
         // The default is larger than every value that the host accepts.
         ("list_connections", "limit") => range(1, 2_000),
+        ("list_connections", "page") => range(0, i32::MAX as usize),
         ("list_functions", "limit") => page_size(20, Some(100)),
         ("sync_status", "limit") => page_size(500, None),
         (_, "limit") => page_size(100, None),
         ("list_functions" | "get_function", "type") => kinds(),
         ("list_functions", "search") => text(1, 255),
-        ("list_run_logs", "search") => text(1, 200),
+        ("list_run_logs", "search") => text(0, 200),
         ("list_run_logs", "level") => one_of(LogLevel::ALL.map(LogLevel::as_str)),
         ("list_run_logs", "cursor") => pattern("^[0-9]{1,9}$"),
         ("list_inbound_webhooks", "cursor") => format("uuid"),
@@ -219,7 +219,7 @@ fn of_parameter(operation: &str, named: &str) -> Option<Rule> {
         ("trigger_action", "Idempotency-Key") => name(PRINTABLE),
         (_, "Retry-On") => pattern(STATUSES),
         (_, "Retries") => range(0, u32::MAX as usize),
-        (_, "Base-Url-Override") => format("uri"),
+        (_, "Base-Url-Override") => format("base-url"),
         _ => return by_name(named),
     })
 }

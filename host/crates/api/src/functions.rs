@@ -152,7 +152,7 @@ pub(super) async fn list_functions(
     let key = parse_path_key(&key)?;
     let kind = query.r#type.as_deref().map(parse_kind).transpose()?;
     let search = query.search.as_deref().map(parse_search).transpose()?.unwrap_or_default();
-    let page = query.page.map_or(Ok(0), |text| parse_number("page", &text, 0, usize::MAX))?;
+    let page = query.page.map_or(Ok(0), |text| parse_number("page", &text, 0, i32::MAX as usize))?;
     let limit = query.limit.map_or(Ok(DEFAULT_LIMIT), |text| parse_number("limit", &text, 1, MAX_LIMIT))?;
     let mut functions = app.functions_of(&client, &key).await?;
     functions.retain(|function| {
@@ -472,10 +472,7 @@ fn parse_number(name: &'static str, text: &str, least: usize, most: usize) -> Re
     match text.parse::<usize>() {
         Ok(number) if (least..=most).contains(&number) => Ok(number),
         _ => {
-            let message = match most {
-                usize::MAX => format!("must be a whole number of {least} or more (got `{text}`)"),
-                most => format!("must be a whole number from {least} to {most} (got `{text}`)"),
-            };
+            let message = format!("must be a whole number from {least} to {most} (got `{text}`)");
             Err(ApiError::query("invalid_value", &[name], message))
         }
     }

@@ -178,7 +178,7 @@ fn of_parameter(operation: &str, named: &str) -> Option<Rule> {
         ("list_connections", "integrationId") => pattern("^[a-zA-Z0-9~:.@ _-]+(,[a-zA-Z0-9~:.@ _-]+)*$"),
         // The default is larger than every value that the host accepts.
         ("list_connections", "limit") => range(1, 2_000),
-        ("list_connections", "page") => range(0, i32::MAX as usize),
+        ("list_connections" | "list_functions", "page") => range(0, i32::MAX as usize),
         ("list_functions", "limit") => page_size(20, Some(100)),
         ("sync_status", "limit") => page_size(500, None),
         (_, "limit") => page_size(100, None),

@@ -638,3 +638,39 @@ async fn a_command_for_all_syncs_survives_a_deadlock() {
     }
     panic!("there was no deadlock");
 }
+
+#[tokio::test]
+async fn the_status_of_an_integrations_syncs_can_be_read_in_pages() {
+    let stage = Stage::hostile().await;
+    for id in ["customer-2", "customer-3"] {
+        stage.host.connect_as(id, "hostile", json!({ "steps": 0 })).await;
+    }
+    let path = "/sync/status?provider_config_key=hostile&syncs=*";
+    let ids = |answer: &Value| {
+        let syncs = answer["syncs"].as_array().expect("a list").iter();
+        syncs.map(|sync| sync["id"].to_string()).collect::<Vec<_>>()
+    };
+    let all = stage.host.get(path).await.expect(200).json();
+    assert_eq!(
+        (ids(&all).len(), all.get("next_cursor")),
+        (6, None),
+        "without a limit, all are returned: {all}"
+    );
+
+    let (mut read, mut sizes) = (Vec::new(), Vec::new());
+    let mut page = stage.host.get(&format!("{path}&limit=4")).await.expect(200).json();
+    loop {
+        sizes.push(ids(&page).len());
+        read.extend(ids(&page));
+        let Some(cursor) = page["next_cursor"].as_str() else { break };
+        page = stage.host.get(&format!("{path}&limit=4&cursor={cursor}")).await.expect(200).json();
+    }
+    assert_eq!(sizes, [4, 2]);
+    let sorted = |mut ids: Vec<String>| {
+        ids.sort();
+        ids
+    };
+    assert_eq!(sorted(read), sorted(ids(&all)));
+    let foreign = stage.host.get(&format!("{path}&cursor=AAAA")).await;
+    assert_eq!(foreign.refusal(), (400, "invalid_cursor".to_owned()));
+}

@@ -168,8 +168,9 @@ pub fn resolve(schema: &'static Value) -> &'static Value {
 pub fn check_documented(method: &str, path: &str, answer: &Answer) {
     let Some(operation) = Operation::find(method, path) else { return };
     let status = answer.status.as_u16();
-    // The response of a provider, or of the HTTP library, which has no body.
-    if answer.header("syncline-proxied").is_some() || status == 431 || method == "HEAD" {
+    // The response of a provider, of the HTTP library, or of the listener for metrics.
+    let is_of_api = answer.header("x-request-id").is_some();
+    if !is_of_api || answer.header("syncline-proxied").is_some() || method == "HEAD" {
         return;
     }
     let Some(codes) = operation.codes(status) else {

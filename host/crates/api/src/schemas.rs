@@ -343,7 +343,7 @@ fn describe_members(schema: &str, definition: &mut RefOr<Schema>) {
     }
 }
 
-/// Removes `null` as the default. It stands for an absent member, and need not be a valid value.
+/// Removes `null` as the default. It means that the member is absent, and need not be a valid value.
 fn remove_null_default(member: &mut RefOr<Schema>) {
     if let RefOr::T(Schema::Object(object)) = member
         && object.default == Some(Value::Null)

@@ -182,7 +182,7 @@ fn readers_due_at(credentials: &StoredCredentials, state: RefreshState) -> Optio
 /// Decision about the current credentials.
 enum RefreshDecision {
     Use,
-    /// They are used, although they have expired and cannot be refreshed. Clients are told once.
+    /// They are used, although they have expired and cannot be refreshed. Clients are notified once.
     UseExpired,
     Renew,
     Refuse(RefreshError),

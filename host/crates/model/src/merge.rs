@@ -1,11 +1,10 @@
 //! Merges a change into the stored payload of a record.
 
 use std::collections::HashMap;
-use std::fmt;
 
-use serde::Deserialize;
-use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
+
+use syncline_types::json::Members;
 
 /// Merges two JSON texts. Objects are merged key by key, at every depth; any other value is replaced by the change.
 /// Keys keep their order, new keys follow at the end, and numbers keep their spelling.
@@ -17,17 +16,14 @@ pub fn merge(stored: &str, change: &str) -> serde_json::Result<String> {
     Ok(merged)
 }
 
-/// The members of an object, with unparsed values.
-struct Members<'t>(Vec<(String, &'t RawValue)>);
-
 fn merge_into(stored: &str, change: &str, merged: &mut String) -> serde_json::Result<()> {
     let is_object = |text: &str| text.trim_ascii_start().starts_with('{');
     if !(is_object(stored) && is_object(change)) {
         merged.push_str(change.trim_ascii());
         return Ok(());
     }
-    let Members(stored) = serde_json::from_str(stored)?;
-    let Members(changed) = serde_json::from_str(change)?;
+    let Members(stored) = Members::of(stored)?;
+    let Members(changed) = Members::of(change)?;
     let mut changes: HashMap<&str, &RawValue> =
         changed.iter().map(|(key, value)| (key.as_str(), *value)).collect();
 
@@ -57,30 +53,6 @@ fn push_key(key: &str, merged: &mut String) -> serde_json::Result<()> {
     merged.push_str(&serde_json::to_string(key)?);
     merged.push(':');
     Ok(())
-}
-
-impl<'de> Deserialize<'de> for Members<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(MembersVisitor)
-    }
-}
-
-struct MembersVisitor;
-
-impl<'de> Visitor<'de> for MembersVisitor {
-    type Value = Members<'de>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut members: Vec<(String, &RawValue)> = Vec::new();
-        while let Some(member) = map.next_entry()? {
-            members.push(member);
-        }
-        Ok(Members(members))
-    }
 }
 
 #[cfg(test)]

@@ -6,8 +6,9 @@
 
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 const RESERVED_NAMES: [&str; 2] = ["$serde_json::private::RawValue", "$serde_json::private::Number"];
 
@@ -168,6 +169,40 @@ impl Visitor<'_> for Name<'_> {
         };
         *self.0 = Some(reserved);
         Err(E::custom(ReservedName(reserved)))
+    }
+}
+
+/// The members of an object, in their order and with unparsed values. A name can occur several times.
+#[derive(Default)]
+pub struct Members<'t>(pub Vec<(String, &'t RawValue)>);
+
+impl<'t> Members<'t> {
+    pub fn of(text: &'t str) -> serde_json::Result<Self> {
+        serde_json::from_str(text)
+    }
+}
+
+impl<'de> Deserialize<'de> for Members<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(MembersVisitor)
+    }
+}
+
+struct MembersVisitor;
+
+impl<'de> Visitor<'de> for MembersVisitor {
+    type Value = Members<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut members = Members::default();
+        while let Some(member) = map.next_entry()? {
+            members.0.push(member);
+        }
+        Ok(members)
     }
 }
 

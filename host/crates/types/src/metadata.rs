@@ -1,14 +1,12 @@
 //! The metadata of a connection: a JSON object that a backend and functions share.
 
 use std::collections::HashMap;
-use std::fmt;
 
-use serde::de::{MapAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::json;
+use crate::json::{self, Members};
 use crate::sanitize::contains_nul;
 use crate::units::Bytes;
 
@@ -100,40 +98,6 @@ impl Metadata {
 impl Default for Metadata {
     fn default() -> Self {
         Self(RawValue::from_string("{}".to_owned()).expect("an empty object is JSON"))
-    }
-}
-
-/// The members of an object, with unparsed values.
-#[derive(Default)]
-struct Members<'t>(Vec<(String, &'t RawValue)>);
-
-impl<'t> Members<'t> {
-    fn of(text: &'t str) -> serde_json::Result<Self> {
-        serde_json::from_str(text)
-    }
-}
-
-impl<'de> Deserialize<'de> for Members<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(MembersVisitor)
-    }
-}
-
-struct MembersVisitor;
-
-impl<'de> Visitor<'de> for MembersVisitor {
-    type Value = Members<'de>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members<'de>, A::Error> {
-        let mut members = Members::default();
-        while let Some(member) = map.next_entry()? {
-            members.0.push(member);
-        }
-        Ok(members)
     }
 }
 

@@ -186,7 +186,8 @@ async fn a_function_that_runs_too_long_times_out() {
 #[tokio::test]
 async fn a_function_that_waits_for_a_silent_provider_times_out() {
     let provider = SlowProvider::listen().await;
-    let stage = Stage::at_slow_provider(&provider, |bundle| bundle.limit("fetch", "wall = \"300ms\"")).await;
+    // Long enough for the request to be sent on a busy machine.
+    let stage = Stage::at_slow_provider(&provider, |bundle| bundle.limit("fetch", "wall = \"3s\"")).await;
     let input = json!({ "url": "/" });
     let (answer, pending) = tokio::join!(stage.action("fetch", &input), provider.next_request());
     assert_eq!(answer.refusal(), (408, "execution_timeout".to_owned()));

@@ -52,7 +52,7 @@ async function account() {
     await press('Sign in', 'Overview');
     await page.goto(`${host}/dashboard/profile`);
     await fill({ 'Current password': password, 'New password': `${password}!` });
-    await press('Change the password', 'changed');
+    await press('Change the password', 'The password was changed');
 }
 
 async function environmentsAndKeys() {
@@ -60,7 +60,7 @@ async function environmentsAndKeys() {
     await fill({ Name: 'staging' });
     await press('Create the environment', 'The environment staging was created');
     await page.goto(`${host}/dashboard/environments`);
-    await pressIn(row('staging'), 'Delete', 'deleted');
+    await pressIn(row('staging'), 'Delete', 'The environment staging was deleted');
 
     await page.goto(`${environment}/keys`);
     await fill({ Name: 'backend' });
@@ -80,14 +80,14 @@ async function environmentsAndKeys() {
 async function settings() {
     await page.goto(`${environment}/settings`);
     await fill({ 'Webhook URL': 'https://example.com/hook' });
-    await press('Save the webhooks', 'saved');
+    await press('Save the webhooks', 'The webhooks were saved');
     await fill({ 'Own callback URL': 'https://example.com/callback' });
-    await press('Save the callback URL', 'saved');
-    await press('Save the look', 'saved');
-    await press('Restore the defaults', 'default look');
-    await press('Show the keys', 'signing key');
+    await press('Save the callback URL', 'The callback URL was saved');
+    await press('Save the look', 'The look of the Connect UI was saved');
+    await press('Restore the defaults', 'has its default look again');
+    await press('Show the keys', 'Back to the settings');
     await page.goto(`${environment}/settings`);
-    await press('Rotate the key', 'rotated');
+    await press('Rotate the key', 'The key was rotated');
 }
 
 async function integrations() {
@@ -97,16 +97,16 @@ async function integrations() {
     await main.getByRole('link', { name: 'GitHub', exact: true }).click();
     await fill({ Key: 'code', 'Client id': 'planted-id', 'Client secret': 'planted-secret' });
     await press('Create the integration', 'The integration code was created');
-    await press('Show the credentials', 'planted-id');
+    await press('Show the credentials', 'Back to the integration');
     assert(!(await main.innerText()).includes('planted-secret'), 'the secret of an app is never shown');
     await page.getByRole('link', { name: 'Back to the integration' }).click();
     await main.locator('summary', { hasText: 'Replace' }).click();
     await fill({ 'Client secret': 'another-secret' });
     await press('Replace the credentials', 'The credentials were replaced');
     await fill({ Name: 'Our code' });
-    await press('Save', 'Our code');
+    await press('Save', 'The integration code was changed');
     await fill({ 'Type the key of the integration': 'code' });
-    await press('Delete the integration', 'deleted');
+    await press('Delete the integration', 'The integration code was deleted');
 }
 
 async function syncs() {
@@ -120,8 +120,8 @@ async function syncs() {
     // The page follows the run without being loaded again.
     await main.getByText('running').first().waitFor({ state: 'detached' });
     await fill({ 'How often the sync runs for this connection': 'every 2 hours' });
-    await press('Change the frequency', 'every 2 hours');
-    await press('Use the deployed frequency', 'every 1 hour”');
+    await press('Change the frequency', 'The sync now runs at the frequency “every 2 hours”');
+    await press('Use the deployed frequency', 'The sync now runs at the frequency “every 1 hour”');
     await fill({ 'Name of the new variant': 'extra' });
     await press('Create the variant', 'The variant extra was created');
     await pressIn(row('extra'), 'Delete', 'The variant extra and its records were deleted');
@@ -164,11 +164,11 @@ async function connections() {
 async function accounts() {
     await page.goto(`${host}/dashboard/accounts`);
     await fill({ Name: 'Grace', 'Email address': 'grace@example.com' });
-    await press('Create the invitation', 'One-time link');
+    await press('Create the invitation', 'Back to the accounts');
     await page.getByRole('link', { name: 'Back to the accounts' }).click();
     await row('grace@example.com').getByRole('combobox').selectOption('developer');
     await pressIn(row('grace@example.com'), 'Change', 'The role was changed');
-    await pressIn(row('grace@example.com'), 'New password link', 'One-time link');
+    await pressIn(row('grace@example.com'), 'New password link', 'Back to the accounts');
     await page.getByRole('link', { name: 'Back to the accounts' }).click();
     await pressIn(row('grace@example.com'), 'Delete', 'The account was deleted');
 }
@@ -178,7 +178,9 @@ async function audit() {
     const [download] = await Promise.all([page.waitForEvent('download'), main.getByRole('link', { name: /Export/ }).click()]);
     assert.equal(await download.failure(), null);
     await choose('Action', 'account.created');
-    await press('Apply', 'grace@example.com');
+    await main.getByRole('button', { name: 'Apply' }).click();
+    await page.waitForURL(/action=account\.created/);
+    await row('grace@example.com').waitFor();
 }
 
 /** The row of a table with this text. */
@@ -210,9 +212,11 @@ async function press(button, expected) {
 }
 
 async function pressIn(place, button, expected) {
+    assert.equal(await main.getByText(expected).count(), 0, `"${expected}" is shown before ${button} is pressed`);
     await place.getByRole('button', { name: button, exact: true }).first().click();
     try {
         await main.getByText(expected).first().waitFor();
+        await page.waitForLoadState();
     } catch {
         assert.fail(`${button} did not lead to "${expected}" but to ${page.url()}:\n${await main.innerText()}`);
     }

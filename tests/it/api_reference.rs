@@ -1,24 +1,16 @@
 //! `/docs`, the API reference in a browser. If SYNCLINE_SCREENSHOTS names a folder, screenshots are saved there.
 
 use serde_json::json;
-use tokio::process::Command;
 
-use crate::support::{Host, TestDatabase, repository};
+use crate::support::{Host, TestDatabase, repository, run_in_browser};
 
 #[tokio::test]
 async fn a_browser_shows_the_api_reference_without_requests_to_other_servers() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;
     let screenshots = std::env::var_os("SYNCLINE_SCREENSHOTS").map(repository);
-    let output = Command::new("node")
-        .arg(repository("tests/node/api_reference.mjs"))
-        .arg(json!({ "host": host.base_url(), "screenshots": screenshots }).to_string())
-        .kill_on_drop(true)
-        .output()
-        .await
-        .expect("Node.js is not installed; `scripts/setup` says what to install");
-    let printed = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{printed}");
+    run_in_browser("api_reference.mjs", &json!({ "host": host.base_url(), "screenshots": screenshots }))
+        .await;
 }
 
 #[tokio::test]

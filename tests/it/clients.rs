@@ -7,7 +7,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::support::webhook_scene::{SECRET, integration};
-use crate::support::{EventStream, HostOptions, SECRET_KEY, Stage, TestDatabase, eventually};
+use crate::support::{
+    EventStream, HostOptions, SECRET_KEY, Stage, TestDatabase, answer_to_slow_body, eventually,
+};
 
 /// A host with a client timeout of one second.
 async fn with_short_timeout(variables: &[(&str, &str)]) -> Stage {
@@ -84,28 +86,9 @@ async fn a_slow_unauthenticated_body_is_rejected_after_ten_seconds() {
     let webhook = integration(&host, "stripe-api-key", Value::Null, Some(SECRET)).await;
     futures_util::future::join_all(["/connect/telemetry", &webhook].map(async |path| {
         let stream = TcpStream::connect(host.address()).await.expect("the host listens");
-        let (mut incoming, mut outgoing) = stream.into_split();
         let head =
             format!("POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 4000\r\n\r\n");
-        outgoing.write_all(head.as_bytes()).await.expect("the host reads");
-        // The client is never silent for long, so the host has to limit the time for the whole body.
-        let trickle = async {
-            while outgoing.write_all(b" ").await.is_ok() {
-                tokio::time::sleep(Duration::from_millis(250)).await;
-            }
-        };
-        let mut answer = Vec::new();
-        let answered = async {
-            while !answer.ends_with(b"}}") {
-                assert!(incoming.read_buf(&mut answer).await.expect("the host answers") > 0, "{path}: the response is incomplete");
-            }
-        };
-        tokio::select! {
-            () = answered => {}
-            () = trickle => panic!("{path}: the host disconnects without a response"),
-            () = tokio::time::sleep(Duration::from_secs(60)) => panic!("{path}: the host still waits for the body"),
-        }
-        let answer = String::from_utf8_lossy(&answer);
+        let answer = answer_to_slow_body(stream, &head).await;
         assert!(answer.starts_with("HTTP/1.1 408 "), "{path}: {answer}");
         assert!(answer.contains("\"body_timeout\""), "{path}: {answer}");
         assert!(answer.contains("within 10 seconds"), "{path}: {answer}");

@@ -1,13 +1,11 @@
 //! The Connect UI in a browser. The steps of end users are in `tests/node/connect-ui/scenarios.mjs`, and run here in a
 //! headless Chromium. If SYNCLINE_SCREENSHOTS names a folder, a screenshot of each state is saved there.
 
-use std::process::Stdio;
-
 use serde_json::{Value, json};
-use tokio::process::Command;
 
 use crate::support::{
     Host, HostOptions, OAUTH_PROVIDER, OAuthServer, SECRET_KEY, SHOP_KEY, Shop, TestDatabase, repository,
+    run_in_browser,
 };
 
 /// A host with the integrations that the scenarios use.
@@ -51,16 +49,7 @@ async fn run_scenarios_on(host: &Host, scenarios: &[&str]) {
         "host": host.base_url(), "secretKey": SECRET_KEY, "shopKey": SHOP_KEY, "scenarios": scenarios,
         "screenshots": screenshots,
     });
-    let output = Command::new("node")
-        .arg(repository("tests/node/connect-ui/run.mjs"))
-        .arg(options.to_string())
-        .stdin(Stdio::null())
-        .kill_on_drop(true)
-        .output()
-        .await
-        .expect("Node.js is not installed; `scripts/setup` says what to install");
-    let printed = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{printed}");
+    run_in_browser("connect-ui/run.mjs", &options).await;
 }
 
 #[tokio::test]

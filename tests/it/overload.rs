@@ -9,7 +9,9 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
-use crate::support::{Api, Host, HostOptions, SECRET_KEY, Stage, TestDatabase, eventually, free_port};
+use crate::support::{
+    Api, Host, HostOptions, SECRET_KEY, Stage, TestDatabase, answer_to_slow_body, eventually, free_port,
+};
 
 const LOCALHOST: [u8; 4] = [127, 0, 0, 1];
 /// Another address of this machine.
@@ -246,32 +248,11 @@ async fn each_route_has_a_body_limit_for_its_purpose() {
 #[tokio::test]
 async fn a_steady_but_very_slow_body_is_rejected() {
     let (host, _db) = host_with(&[("SYNCLINE_CLIENT_TIMEOUT_SECONDS", "2")]).await;
-    let (mut incoming, mut outgoing) = connect_from(&host, LOCALHOST).await.into_split();
     let head = format!(
         "PATCH /environment HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {SECRET_KEY}\r\n\
          Content-Type: application/json\r\nConnection: close\r\nContent-Length: 60000\r\n\r\n"
     );
-    outgoing.write_all(head.as_bytes()).await.expect("the host reads");
-    let trickle = async {
-        while outgoing.write_all(b" ").await.is_ok() {
-            tokio::time::sleep(Duration::from_millis(250)).await;
-        }
-    };
-    let mut answer = Vec::new();
-    let answered = async {
-        while !answer.ends_with(b"}}") {
-            assert!(
-                incoming.read_buf(&mut answer).await.expect("the host answers") > 0,
-                "the response is incomplete"
-            );
-        }
-    };
-    tokio::select! {
-        () = answered => {}
-        () = trickle => panic!("the host disconnects without a response"),
-        () = tokio::time::sleep(Duration::from_secs(60)) => panic!("the host still waits for the body"),
-    }
-    let answer = String::from_utf8_lossy(&answer);
+    let answer = answer_to_slow_body(connect_from(&host, LOCALHOST).await, &head).await;
     assert!(answer.starts_with("HTTP/1.1 408 ") && answer.contains("\"body_timeout\""), "{answer}");
     assert!(answer.contains("within 2 seconds"), "{answer}");
 }

@@ -1,11 +1,12 @@
 //! Every page in a headless Chromium. If SYNCLINE_SCREENSHOTS names a folder, screenshots are saved there.
 
 use serde_json::{Value, json};
-use tokio::process::Command;
 
 use super::MARKUP;
 use crate::support::webhook_scene::Scene;
-use crate::support::{Bundle, Host, Person, Receiver, Stage, eventually, repository, save, text};
+use crate::support::{
+    Bundle, Host, Person, Receiver, Stage, eventually, repository, run_in_browser, save, text,
+};
 
 /// Opens pages, by their names, in both colour schemes and on two screens.
 async fn open(host: &Host, person: &Person, pages: Value) {
@@ -16,15 +17,7 @@ async fn open(host: &Host, person: &Person, pages: Value) {
         "pages": pages,
         "screenshots": screenshots,
     });
-    let output = Command::new("node")
-        .arg(repository("tests/node/dashboard.mjs"))
-        .arg(task.to_string())
-        .kill_on_drop(true)
-        .output()
-        .await
-        .expect("Node.js is not installed; `scripts/setup` says what to install");
-    let printed = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{printed}");
+    run_in_browser("dashboard.mjs", &task).await;
 }
 
 #[tokio::test]

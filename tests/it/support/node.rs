@@ -1,4 +1,4 @@
-//! Node.js scripts that use vendors' own libraries.
+//! Node.js scripts that use vendors' own libraries or a browser.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -6,6 +6,20 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 use super::repository;
+
+/// Runs a script of `tests/node` that uses a browser, with a JSON argument. Fails with the script's output.
+pub async fn run_in_browser(script: &str, task: &Value) {
+    let output = tokio::process::Command::new("node")
+        .arg(repository("tests/node").join(script))
+        .arg(task.to_string())
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output()
+        .await
+        .expect("Node.js is not installed; `scripts/setup` says what to install");
+    let printed = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{printed}");
+}
 
 /// Runs a script of `tests/node` with `input`, and returns its output. Both are JSON.
 pub fn node(script: &str, input: &Value) -> Value {

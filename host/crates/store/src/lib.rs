@@ -152,8 +152,8 @@ pub struct Databases {
 
 /// The connection pools of the databases.
 ///
-/// Getting a connection is boxed, because its future has 4 to 20 KB. Every request's future would contain it, and each
-/// layer would copy it, although most requests find what they need in a cache.
+/// Getting a connection is boxed, as is beginning a transaction, because its future has 4 KB and more. Every request's
+/// future would contain it, and each layer would copy it, although most requests find what they need in a cache.
 #[derive(Clone)]
 pub struct Store {
     control: PgPool,
@@ -242,13 +242,12 @@ impl Store {
     }
 
     pub async fn begin(&self) -> sqlx::Result<Transaction> {
-        Box::pin(Transaction::begin(&self.control)).await
+        Transaction::begin(&self.control).await
     }
 
     /// Begins a read-only transaction in which several queries see the same state of the control database.
     pub async fn begin_snapshot(&self) -> sqlx::Result<Transaction> {
-        Box::pin(Transaction::begin_with(&self.control, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"))
-            .await
+        Transaction::begin_with(&self.control, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await
     }
 
     /// Acquires a connection to the records database.
@@ -260,7 +259,7 @@ impl Store {
         let permit = tokio::time::timeout(ACQUIRE_TIMEOUT, Arc::clone(&self.records_permits).acquire_owned());
         let permit = permit.await.map_err(|_| sqlx::Error::PoolTimedOut)?;
         let permit = permit.map_err(|_| sqlx::Error::PoolClosed)?;
-        Ok(RecordsTransaction { tx: Box::pin(Transaction::begin(&self.records)).await?, _permit: permit })
+        Ok(RecordsTransaction { tx: Transaction::begin(&self.records).await?, _permit: permit })
     }
 
     /// Returns the number of connections to the control database, and how many of them are idle.

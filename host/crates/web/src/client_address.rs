@@ -22,8 +22,8 @@ impl TrustedProxies {
         self.0.iter().any(|network| network.contains(&address))
     }
 
-    /// Returns the client of a request that `peer` sent. Each proxy appends the address of its own peer to the header,
-    /// so the client is the last address that is not a trusted proxy.
+    /// Returns the client of a request that `peer` sent. Each proxy appends the address from which it received the
+    /// request to the header, so the client is the last address that is not a trusted proxy.
     pub fn client(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
         let mut client = peer;
         if !self.contains(peer) {

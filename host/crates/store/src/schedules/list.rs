@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use sqlx::PgConnection;
 
 use super::status::{ScheduleStatus, list_status_of};
+use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::{
     ConnectionId, EnvironmentPk, FunctionName, IntegrationKey, IntegrationPk, SchedulePk,
 };
@@ -146,7 +147,7 @@ async fn list_positions(
               WHEN 'failing' THEN s.failures > 0
               WHEN 'held' THEN EXISTS (
                 SELECT FROM connection_errors e JOIN runs r ON r.id = e.log_id
-                WHERE e.connection_pk = s.connection_pk AND e.type = 'sync' AND e.code = 'mass_deletion_held'
+                WHERE e.connection_pk = s.connection_pk AND e.type = 'sync' AND e.code = $9
                   AND r.schedule_pk = s.pk AND r.approved_at IS NULL
               )
               ELSE true
@@ -155,7 +156,8 @@ async fn list_positions(
             filter,
             limit,
             connection.as_str(),
-            filter.state.map(ListedState::as_str)
+            filter.state.map(ListedState::as_str),
+            ErrorCode::MassDeletionHeld.as_str()
         )
         .fetch_all(conn)
         .await;
@@ -175,12 +177,13 @@ async fn list_positions(
             SELECT held.* FROM connection_errors e JOIN runs r ON r.id = e.log_id CROSS JOIN LATERAL (
                 SELECT * FROM schedules WHERE pk = r.schedule_pk OFFSET 0
             ) AS held
-            WHERE e.environment_pk = $1 AND e.type = 'sync' AND e.code = 'mass_deletion_held' AND r.approved_at IS NULL
+            WHERE e.environment_pk = $1 AND e.type = 'sync' AND e.code = $7 AND r.approved_at IS NULL
         )"#,
                 "true",
                 environment,
                 filter,
-                limit
+                limit,
+                ErrorCode::MassDeletionHeld.as_str()
             )
             .fetch_all(conn)
             .await

@@ -93,7 +93,7 @@ async fn a_component_that_exceeds_host_limits_is_rejected_with_the_reason() {
     for (component, reason) in [
         (assembled().table_elements(1_000_000), "which exceeds the limit of 200000"),
         (assembled().memory_pages(10_000), "which exceeds the limit of"),
-        (assembled().importing_http(), "it has an import that this host does not provide"),
+        (assembled().importing_foreign(), "it has an import that this host does not provide"),
     ] {
         let (code, message) =
             refused(&host, minimal.clone().with_component(&component.component()).to_tar()).await;

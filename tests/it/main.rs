@@ -86,5 +86,6 @@ mod two_databases;
 mod typed_connections;
 mod variants;
 mod views;
+mod wasi_http;
 mod webhook_signatures;
 mod wit;

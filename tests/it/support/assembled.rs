@@ -17,8 +17,8 @@ const DESCRIPTION_AT: i32 = 8;
 const ARGUMENTS_AT: i32 = 4_096;
 /// The type of [`Assembled::idle_functions`].
 const IDLE: u32 = 4;
-/// The interface that [`Assembled::importing_http`] imports.
-const HTTP: &str = "wasi:http/outgoing-handler@0.2.0";
+/// The interface that [`Assembled::importing_foreign`] imports.
+const FOREIGN: &str = "wasi:keyvalue/store@0.2.0";
 
 /// A component of Syncline's WIT world. All of its functions grow a table until that fails, and then trap.
 pub struct Assembled {
@@ -26,13 +26,13 @@ pub struct Assembled {
     functions: &'static [(&'static str, &'static str)],
     table_elements: u64,
     memory_pages: u64,
-    imports_http: bool,
+    imports_foreign: bool,
     idle_functions: u32,
 }
 
 impl Assembled {
     pub fn new(functions: &'static [(&'static str, &'static str)]) -> Self {
-        Self { functions, table_elements: 0, memory_pages: 1, imports_http: false, idle_functions: 0 }
+        Self { functions, table_elements: 0, memory_pages: 1, imports_foreign: false, idle_functions: 0 }
     }
 
     /// Sets the initial number of table elements.
@@ -46,8 +46,8 @@ impl Assembled {
     }
 
     /// Adds an import that is not part of Syncline's WIT world.
-    pub fn importing_http(self) -> Self {
-        Self { imports_http: true, ..self }
+    pub fn importing_foreign(self) -> Self {
+        Self { imports_foreign: true, ..self }
     }
 
     /// Adds this many unused functions of 1,000 instructions each, which take time to compile.
@@ -58,9 +58,9 @@ impl Assembled {
     pub fn component(&self) -> Vec<u8> {
         let mut resolve = Resolve::default();
         resolve.push_dir(repository("wit/0.1.0")).expect("Syncline's WIT world can be parsed");
-        let http = "package wasi:http@0.2.0; interface outgoing-handler { handle: func(); }";
-        resolve.push_str("http.wit", http).expect("it is a package");
-        let import = if self.imports_http { format!("import {HTTP};") } else { String::new() };
+        let foreign = "package wasi:keyvalue@0.2.0; interface store { open: func(); }";
+        resolve.push_str("foreign.wit", foreign).expect("it is a package");
+        let import = if self.imports_foreign { format!("import {FOREIGN};") } else { String::new() };
         let world = format!(
             "package tests:assembled; world guest {{ include syncline:integration/integration@0.1.0; {import} }}"
         );
@@ -86,8 +86,8 @@ impl Assembled {
         types.ty().function([], []);
         types.ty().function(of_numbers(1), of_numbers(1));
         let mut imports = ImportSection::new();
-        if self.imports_http {
-            imports.import(HTTP, "handle", EntityType::Function(3));
+        if self.imports_foreign {
+            imports.import(FOREIGN, "open", EntityType::Function(3));
         }
         let first = imports.len();
 

@@ -54,11 +54,7 @@ impl EgressGateway {
         let settings = &self.settings;
         check_method(&request.method)?;
         let boundary = self.boundary(route, request.base_override)?;
-        // A full URL below the provider's usual base URL means the path, because this connection may have another base
-        // URL. The connection's own base URL is tried first: the usual one may be a prefix of it.
-        let bases = [boundary.base, route.usual_base().ok().flatten()];
-        let target = bases.into_iter().flatten().find_map(|base| boundary::behind(&request.target, base));
-        let (url, side) = boundary.resolve(target.unwrap_or(&request.target), &[])?;
+        let (url, side) = boundary.resolve(route.path_below_base(&request.target), &[])?;
         let encoding = if request.decompress { Encoding::Decoded } else { Encoding::AsSent };
         let call = Call {
             clock: &self.clock,

@@ -101,6 +101,13 @@ impl Route {
         }
     }
 
+    /// A full URL below the provider's usual base URL means the path, because this connection may have another base
+    /// URL. The connection's own base URL is tried first: the usual one may be a prefix of it.
+    fn path_below_base<'u>(&self, url: &'u str) -> &'u str {
+        let bases = [self.base().ok().flatten(), self.usual_base().ok().flatten()];
+        bases.into_iter().flatten().find_map(|base| boundary::behind(url, base)).unwrap_or(url)
+    }
+
     fn usual_base(&self) -> Result<Option<&Url>, &UnusableConfig> {
         let compute = || self.provider.base_url(&self.connection_config);
         self.usual_base.0.get_or_init(compute).as_ref().map(Option::as_ref)
@@ -219,7 +226,7 @@ impl EgressGateway {
         let method = parse_method(&request.method)?;
         let retries = Retries::new(settings, &method, request.retries);
         let boundary = Boundary { base: route.base()?, base_override: None, allow_hosts: &route.allow_hosts };
-        let (url, side) = boundary.resolve(&request.url, &request.query)?;
+        let (url, side) = boundary.resolve(route.path_below_base(&request.url), &request.query)?;
         let max_bytes = route
             .max_response_bytes
             .map_or(settings.max_response_bytes, |own| own.min(settings.max_response_bytes));

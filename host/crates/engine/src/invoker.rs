@@ -2,6 +2,7 @@
 
 pub(crate) mod action;
 pub(crate) mod capabilities;
+pub(crate) mod connection_access;
 pub(crate) mod control;
 pub(crate) mod error;
 pub(crate) mod invocation;

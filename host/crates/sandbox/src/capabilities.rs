@@ -1,6 +1,7 @@
 //! The capabilities that the caller of the runtime grants to a function.
 
 use std::fmt;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use syncline_types::failure_code::FailureCode;
@@ -26,15 +27,20 @@ pub struct RunInfo {
     pub attempt: u32,
 }
 
+/// Sends a function's requests, for `syncline:integration/provider` and for `wasi:http`.
+#[async_trait]
+pub trait ProviderClient: Send + Sync {
+    async fn send(&self, request: Request) -> Result<Response, GuestError>;
+    /// The outcome of each request, in the order of `requests`.
+    async fn send_all(&self, requests: Vec<Request>) -> Result<Vec<Result<Response, Failure>>, Interrupt>;
+}
+
 /// The host functions that reach beyond the sandbox. The WIT files document each of them.
 ///
 /// A function whose WIT signature has no failure can only interrupt the run.
 #[async_trait]
 pub trait Capabilities: Send {
-    async fn send(&mut self, request: Request) -> Result<Response, GuestError>;
-    /// The outcome of each request, in the order of `requests`.
-    async fn send_all(&mut self, requests: Vec<Request>)
-    -> Result<Vec<Result<Response, Failure>>, Interrupt>;
+    fn provider(&self) -> Arc<dyn ProviderClient>;
     async fn commit(
         &mut self,
         changes: Vec<Change>,
@@ -56,6 +62,12 @@ pub trait Capabilities: Send {
     fn cancelled(&self) -> bool;
 }
 
+impl fmt::Debug for dyn ProviderClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ProviderClient")
+    }
+}
+
 impl fmt::Debug for dyn Capabilities {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Capabilities")
@@ -70,16 +82,20 @@ fn unavailable() -> Failure {
 }
 
 #[async_trait]
-impl Capabilities for NoCapabilities {
-    async fn send(&mut self, _request: Request) -> Result<Response, GuestError> {
+impl ProviderClient for NoCapabilities {
+    async fn send(&self, _request: Request) -> Result<Response, GuestError> {
         Err(unavailable().into())
     }
 
-    async fn send_all(
-        &mut self,
-        requests: Vec<Request>,
-    ) -> Result<Vec<Result<Response, Failure>>, Interrupt> {
+    async fn send_all(&self, requests: Vec<Request>) -> Result<Vec<Result<Response, Failure>>, Interrupt> {
         Ok(requests.iter().map(|_| Err(unavailable())).collect())
+    }
+}
+
+#[async_trait]
+impl Capabilities for NoCapabilities {
+    fn provider(&self) -> Arc<dyn ProviderClient> {
+        Arc::new(Self)
     }
 
     async fn commit(

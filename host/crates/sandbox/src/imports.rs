@@ -3,24 +3,26 @@
 use chrono::Utc;
 use wasmtime::component::ResourceTable;
 use wasmtime_wasi::{WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
+use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
 use super::bindings::syncline::integration::{
     checkpoint, connection, environment, log, provider, records, run, types,
 };
 use super::limits::MemoryLimiter;
+use super::requests::{InterruptSender, Requests};
 use super::stdio::Output;
 use super::{Capabilities, GuestError, Interrupt, Limits, LogLevel, RunLog};
 
 /// Everything that belongs to one invocation.
 pub(super) struct GuestState {
     wasi: WasiCtx,
+    http: WasiHttpCtx,
     table: ResourceTable,
     capabilities: Box<dyn Capabilities>,
+    pub(super) requests: Requests,
     log: RunLog,
     pub(super) memory: MemoryLimiter,
     pub(super) panic: Option<Panic>,
-    requests_left: u64,
-    requests: u64,
 }
 
 /// The panic that a guest reported before it trapped.
@@ -37,6 +39,7 @@ impl GuestState {
         log: RunLog,
         output: &Output,
         variables: &[(String, String)],
+        interrupts: InterruptSender,
     ) -> Self {
         // Clocks and random numbers are WASI's defaults. No directory is open; sockets and name lookup are disabled.
         let wasi = WasiCtxBuilder::new()
@@ -49,35 +52,26 @@ impl GuestState {
             .build();
         Self {
             wasi,
+            http: WasiHttpCtx::new(),
             table: ResourceTable::new(),
+            requests: Requests::new(capabilities.provider(), limits, log.clone(), interrupts),
             capabilities,
             log,
             memory: MemoryLimiter::new(limits),
             panic: None,
-            requests_left: limits.requests,
-            requests: 0,
         }
-    }
-
-    /// The number of requests that the guest has sent.
-    pub(super) fn requests(&self) -> u64 {
-        self.requests
-    }
-
-    fn charge_requests(&mut self, count: usize) -> Result<(), Interrupt> {
-        let count = count as u64;
-        if count > self.requests_left {
-            return Err(Interrupt::Limit(super::Limit::Requests(self.requests + self.requests_left)));
-        }
-        self.requests_left -= count;
-        self.requests += count;
-        Ok(())
     }
 }
 
 impl WasiView for GuestState {
     fn ctx(&mut self) -> WasiCtxView<'_> {
         WasiCtxView { ctx: &mut self.wasi, table: &mut self.table }
+    }
+}
+
+impl WasiHttpView for GuestState {
+    fn http(&mut self) -> WasiHttpCtxView<'_> {
+        WasiHttpCtxView { ctx: &mut self.http, table: &mut self.table, hooks: &mut self.requests }
     }
 }
 
@@ -92,16 +86,14 @@ impl types::Host for GuestState {
 
 impl provider::Host for GuestState {
     async fn send(&mut self, request: provider::Request) -> Result<provider::Response, GuestError> {
-        self.charge_requests(1)?;
-        self.capabilities.send(request).await
+        self.requests.send(request).await
     }
 
     async fn send_all(
         &mut self,
         requests: Vec<provider::Request>,
     ) -> wasmtime::Result<Vec<Result<provider::Response, types::Failure>>> {
-        self.charge_requests(requests.len())?;
-        Ok(self.capabilities.send_all(requests).await?)
+        Ok(self.requests.send_all(requests).await?)
     }
 }
 

@@ -13,6 +13,7 @@ use super::cpu_time::{CpuTime, Metered};
 use super::imports::{GuestState, Panic};
 use super::permits::InvocationPermit;
 use super::priority_class::PriorityClass;
+use super::requests::{InterruptReceiver, interrupt_channel};
 use super::stdio::Output;
 use super::{
     Capabilities, Failure, FunctionError, Interrupt, Limit, Limits, LogLevel, PreparedComponent, RunLog,
@@ -120,7 +121,9 @@ impl Sandbox {
             return Finished { result, usage: Usage::default() };
         };
         let output = Output::new(log);
-        let state = GuestState::new(capabilities, limits, log.clone(), &output, setting.variables);
+        let (interrupts, interrupted) = interrupt_channel();
+        let state =
+            GuestState::new(capabilities, limits, log.clone(), &output, setting.variables, interrupts);
         let mut store = Store::new(&self.engine, state);
         store.limiter(|state| &mut state.memory);
         store.set_epoch_deadline(1);
@@ -129,8 +132,8 @@ impl Sandbox {
         let cpu = Arc::new(CpuTime::default());
         let name = export.name().to_owned();
         let is_usually_short = component.usual_cpu.is_usually_short(&name);
-        let work =
-            execute(permit, component.pre.clone(), export, store, Arc::clone(&cpu), limits.cpu, ends_at);
+        let pre = component.pre.clone();
+        let work = execute(permit, pre, export, store, interrupted, Arc::clone(&cpu), limits.cpu, ends_at);
         let ((end, store, permit), ended_on) =
             self.cpu_executor.drive(work, setting.priority, is_usually_short, &cpu).await;
         component.usual_cpu.note(&name, cpu.total());
@@ -140,7 +143,7 @@ impl Sandbox {
         let usage = Usage {
             cpu: cpu.total(),
             peak_memory_bytes: state.memory.peak_bytes,
-            requests: state.requests(),
+            requests: state.requests.count(),
         };
         let result = match end {
             End::WallTime => Err(Interrupt::Limit(Limit::Wall(limits.wall)).into()),
@@ -178,6 +181,7 @@ async fn execute(
     pre: IntegrationPre<GuestState>,
     export: Export,
     mut store: Store<GuestState>,
+    mut interrupted: InterruptReceiver,
     cpu: Arc<CpuTime>,
     cpu_limit: Duration,
     ends_at: Instant,
@@ -188,9 +192,13 @@ async fn execute(
     };
     let work = async { call.await.unwrap_or_else(End::Trapped) };
     let metered = Metered::new(work, cpu, cpu_limit);
-    let end = match timeout_at(ends_at, metered).await {
-        Ok(metered) => metered.unwrap_or_else(End::Limit),
-        Err(_elapsed) => End::WallTime,
+    let end = tokio::select! {
+        metered = timeout_at(ends_at, metered) => match metered {
+            Ok(metered) => metered.unwrap_or_else(End::Limit),
+            Err(_elapsed) => End::WallTime,
+        },
+        // A request that runs beside the guest ended the run.
+        Some(interrupt) = interrupted.recv() => End::Trapped(interrupt.into()),
     };
     (end, store, permit)
 }

@@ -15,6 +15,7 @@ mod limits;
 mod log;
 mod permits;
 mod priority_class;
+mod requests;
 mod stdio;
 
 use std::time::Duration;
@@ -28,7 +29,7 @@ use wasmtime::{
 pub use self::bindings::syncline::integration::provider::{Request, Response};
 pub use self::bindings::syncline::integration::records::{Batch, Change, Counts, Deletion};
 pub use self::bindings::syncline::integration::types::Failure;
-pub use self::capabilities::{Capabilities, ConnectionInfo, RunInfo};
+pub use self::capabilities::{Capabilities, ConnectionInfo, ProviderClient, RunInfo};
 pub use self::compiler::{CompileError, CompiledCache, run_compiler};
 pub use self::component::{
     ComponentDigest, DescribedFunction, Description, InvalidComponent, PreparedComponent,
@@ -132,6 +133,7 @@ fn linker(engine: &Engine) -> wasmtime::Result<Linker<GuestState>> {
     let mut linker = Linker::new(engine);
     // A guest's standard library imports all of WASI. Each guest's context decides what the guest may use.
     wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
+    wasmtime_wasi_http::p2::add_only_http_to_linker_async(&mut linker)?;
     bindings::Integration::add_to_linker::<_, HasSelf<_>>(&mut linker, |state| state)?;
     Ok(linker)
 }

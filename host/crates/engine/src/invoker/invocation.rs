@@ -1,7 +1,6 @@
 //! One invocation of a function.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use tracing::Instrument;
 
@@ -9,6 +8,7 @@ use crate::connections::route::ConnectionRoute;
 use crate::functions::DeployedFunction;
 use crate::invoker::Invoker;
 use crate::invoker::capabilities::FunctionCapabilities;
+use crate::invoker::connection_access::ConnectionAccess;
 use crate::invoker::control::RunSignals;
 use crate::invoker::live_runs::LiveRun;
 use crate::records::commit::RecordWriter;
@@ -46,14 +46,11 @@ impl Invoker {
             function: function.name.to_string(),
             run_id: run.id.clone(),
         };
+        let route = Arc::clone(connection);
+        let access = ConnectionAccess::new(self, environment, route, function, &live.log, &live.meter);
         let capabilities = FunctionCapabilities {
-            invoker: Arc::clone(self),
-            environment: Arc::clone(environment),
-            connection: Arc::clone(connection),
-            function: Arc::clone(function),
+            access: Arc::new(access),
             run,
-            log: live.log.clone(),
-            meter: Arc::clone(&live.meter),
             signals,
             writer: RecordWriter::new(
                 &self.records,
@@ -64,9 +61,6 @@ impl Invoker {
                 live.log.clone(),
             ),
             checkpoint: None,
-            row: None,
-            route: None,
-            ends_at: Instant::now() + function.limits.wall,
         };
         let call = Call {
             kind,

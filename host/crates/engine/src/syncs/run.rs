@@ -18,6 +18,7 @@ use self::retry::RetryTime;
 use crate::connections::route::ConnectionRoute;
 use crate::functions::DeployedFunction;
 use crate::invoker::capabilities::FunctionCapabilities;
+use crate::invoker::connection_access::ConnectionAccess;
 use crate::invoker::control::{RunControl, RunSignals};
 use crate::invoker::error::function_run_error;
 use crate::invoker::live_runs::LiveRun;
@@ -178,18 +179,15 @@ async fn try_execute(
         &function.limits,
         log.clone(),
     );
+    let route = Arc::new(ConnectionRoute::from(&connection));
+    let access = ConnectionAccess::new(&syncs.invoker, &environment, route, function, log, &live.meter);
     let capabilities = FunctionCapabilities {
-        invoker: Arc::clone(&syncs.invoker),
-        environment,
-        connection: Arc::new(ConnectionRoute::from(&connection)),
-        function: Arc::clone(function),
+        access: Arc::new(access.with_row(connection)),
         run: RunInfo {
             id: claim.run_id.to_string(),
             variant: claim.variant.to_string(),
             attempt: (claim.failures + 1).max(1).cast_unsigned(),
         },
-        log: log.clone(),
-        meter: Arc::clone(&live.meter),
         signals: Arc::clone(&control.signals),
         writer: writer.for_attempt(
             attempt.clone(),
@@ -198,9 +196,6 @@ async fn try_execute(
             start.row_began_at,
         ),
         checkpoint: begun.checkpoint,
-        row: Some(connection),
-        route: None,
-        ends_at: Instant::now() + function.limits.wall,
     };
     let call = Call {
         kind: FunctionKind::Sync,

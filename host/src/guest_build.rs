@@ -1,5 +1,5 @@
-//! Builds guests written in Rust. cargo compiles a crate to WebAssembly, and this module converts the result to a
-//! component if the target produces a plain module.
+//! Builds the component of a project. For Rust, cargo compiles the crate to WebAssembly, and this module converts the
+//! result to a component if the target produces a plain module. For other languages, see [`scripts`].
 
 use std::fs;
 use std::io;
@@ -7,10 +7,12 @@ use std::path::{Path, PathBuf};
 
 use wit_component::ComponentEncoder;
 
+use scripts::Script;
 pub use toolchain::GuestTarget;
 use toolchain::Installed;
 
 mod cargo;
+mod scripts;
 mod toolchain;
 
 /// The first bytes of every WebAssembly file, followed by four bytes that distinguish modules from components.
@@ -39,7 +41,8 @@ impl BuildOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
     #[error(
-        "`{}` is neither a Rust crate nor a .wasm file; `component` must be the folder of a Rust crate with its Cargo.toml, or a .wasm file",
+        "`{}` cannot be built; `component` must be a .wasm file, or a folder with a Cargo.toml (Rust), package.json \
+         (TypeScript) or pyproject.toml (Python)",
         path.display()
     )]
     NotAGuest { path: PathBuf },
@@ -67,6 +70,18 @@ pub enum BuildError {
         #[source]
         source: anyhow::Error,
     },
+    #[error("the SDK is not installed in `{}`; {hint}", project.display())]
+    NoSdk { project: PathBuf, hint: &'static str },
+    #[error("could not start `{}` to build `{}`; {hint}", program.display(), project.display())]
+    NoProgram {
+        program: PathBuf,
+        project: PathBuf,
+        hint: &'static str,
+        #[source]
+        source: io::Error,
+    },
+    #[error("could not build `{}`; see the messages above. If the SDK is missing, {hint}", project.display())]
+    ScriptFailed { project: PathBuf, hint: &'static str },
     #[error(
         "could not build `{}`, because other builds write a package of the same name to the same target directory; \
          build the projects one after the other, or use a separate CARGO_TARGET_DIR for each",
@@ -81,17 +96,21 @@ pub enum BuildError {
     },
 }
 
-/// Builds the crate in `project_dir` in release mode and returns its component. Cargo's messages go to standard
-/// error. `CARGO_TARGET_DIR`, `CARGO` and `RUSTC` work as for cargo; relative paths start at this process's folder.
+/// Builds the project in `project_dir` and returns its component. Messages of the build go to standard error. A crate
+/// is built in release mode; `CARGO_TARGET_DIR`, `CARGO` and `RUSTC` work as for cargo, and relative paths start at
+/// this process's folder.
 ///
 /// For the path of a `.wasm` file, returns the component in it.
-pub fn build_rust(project_dir: &Path, options: &BuildOptions) -> Result<Vec<u8>, BuildError> {
+pub fn build_component(project_dir: &Path, options: &BuildOptions) -> Result<Vec<u8>, BuildError> {
     if project_dir.extension().is_some_and(|extension| extension == "wasm") && project_dir.is_file() {
         let bytes = fs::read(project_dir).map_err(file_error(project_dir))?;
         return componentise(project_dir, bytes);
     }
     if !project_dir.join("Cargo.toml").is_file() {
-        return Err(BuildError::NotAGuest { path: project_dir.to_owned() });
+        return match Script::of(project_dir) {
+            Some(script) => script.build(project_dir),
+            None => Err(BuildError::NotAGuest { path: project_dir.to_owned() }),
+        };
     }
     let toolchain = toolchain::choose(&Installed::find(project_dir), options.target)?;
     let wasm = cargo::build(project_dir, &toolchain)?;

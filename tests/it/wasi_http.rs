@@ -54,7 +54,7 @@ impl Scene {
 /// The request that the provider received, from its echo.
 fn echoed(answer: Answer) -> Value {
     let answer = answer.expect(200).json();
-    serde_json::from_str(&text(&answer["body"])).expect("the echo is JSON")
+    serde_json::from_str(text(&answer["body"])).expect("the echo is JSON")
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, bail};
 
-use crate::guest_build::{BuildOptions, build_rust};
+use crate::guest_build::{BuildOptions, build_component};
 use syncline_config::bundle::Bundle;
 use syncline_config::{ConfigFile, Diagnostics, FILE_NAME, parse};
 
@@ -51,7 +51,7 @@ impl Project {
             if components.contains_key(&integration.component) {
                 continue;
             }
-            let component = build_rust(&self.folder.join(&integration.component), &options)?;
+            let component = build_component(&self.folder.join(&integration.component), &options)?;
             components.insert(integration.component.clone(), component);
         }
         let mut schemas = BTreeMap::new();

@@ -133,7 +133,8 @@ impl Sandbox {
         let name = export.name().to_owned();
         let is_usually_short = component.usual_cpu.is_usually_short(&name);
         let pre = component.pre.clone();
-        let work = execute(permit, pre, export, store, interrupted, Arc::clone(&cpu), limits.cpu, ends_at);
+        let bounds = Bounds { cpu: Arc::clone(&cpu), cpu_limit: limits.cpu, ends_at, interrupted };
+        let work = execute(permit, pre, export, store, bounds);
         let ((end, store, permit), ended_on) =
             self.cpu_executor.drive(work, setting.priority, is_usually_short, &cpu).await;
         component.usual_cpu.note(&name, cpu.total());
@@ -173,6 +174,14 @@ enum End {
     WallTime,
 }
 
+/// What can end an invocation before it returns.
+struct Bounds {
+    cpu: Arc<CpuTime>,
+    cpu_limit: Duration,
+    ends_at: Instant,
+    interrupted: InterruptReceiver,
+}
+
 /// Creates an instance and calls it. Owns everything it uses, so that it can move to another executor. The permit is
 /// the first parameter and therefore dropped last: a cancelled call releases its permit only after its instance is
 /// gone.
@@ -181,24 +190,21 @@ async fn execute(
     pre: IntegrationPre<GuestState>,
     export: Export,
     mut store: Store<GuestState>,
-    mut interrupted: InterruptReceiver,
-    cpu: Arc<CpuTime>,
-    cpu_limit: Duration,
-    ends_at: Instant,
+    mut bounds: Bounds,
 ) -> (End, Store<GuestState>, InvocationPermit) {
     let call = async {
         let instance = pre.instantiate_async(&mut store).await?;
         export.call(&instance, &mut store).await
     };
     let work = async { call.await.unwrap_or_else(End::Trapped) };
-    let metered = Metered::new(work, cpu, cpu_limit);
+    let metered = Metered::new(work, bounds.cpu, bounds.cpu_limit);
     let end = tokio::select! {
-        metered = timeout_at(ends_at, metered) => match metered {
+        metered = timeout_at(bounds.ends_at, metered) => match metered {
             Ok(metered) => metered.unwrap_or_else(End::Limit),
             Err(_elapsed) => End::WallTime,
         },
         // A request that runs beside the guest ended the run.
-        Some(interrupt) = interrupted.recv() => End::Trapped(interrupt.into()),
+        Some(interrupt) = bounds.interrupted.recv() => End::Trapped(interrupt.into()),
     };
     (end, store, permit)
 }

@@ -95,6 +95,69 @@ async fn a_failed_run_deletes_nothing() {
     assert_eq!(status["latestResult"], json!({ "Item": { "added": 0, "updated": 0, "deleted": 1 } }));
 }
 
+/// Metadata that makes the hostile guest save these records with a checkpoint.
+fn saving(ids: &[&str], end: &str) -> Value {
+    let items: Vec<Value> = ids.iter().map(|id| json!({ "id": id })).collect();
+    let change = json!({ "save": { "model": "Item", "items": json!(items).to_string() } });
+    let commit = json!({ "changes": [change], "checkpoint": json!({ "after": ids.last() }).to_string() });
+    json!({ "steps": 0, "commits": [commit], "end": end, "tells_start": true })
+}
+
+async fn live_ids(connection: &Connection) -> Vec<String> {
+    let records = connection.all(&[("model", "Item")]).await;
+    let live = records.iter().filter(|record| record[METADATA_KEY]["deleted_at"].is_null());
+    let mut ids: Vec<String> = live.map(|record| text(&record["id"]).to_owned()).collect();
+    ids.sort();
+    ids
+}
+
+/// What the last run of the sync told about its start.
+async fn told_start(stage: &Stage) -> String {
+    let log = format!("/runs/{}/logs?search=full", latest_run(stage).await);
+    let log = stage.host.get(&log).await.expect(200).json();
+    text(&log["logs"][0]["message"]).to_owned()
+}
+
+#[tokio::test]
+async fn only_some_runs_of_an_incremental_sync_are_full() {
+    let sync = "track_deletes = true";
+    let bundle = Bundle::guest("hostile")
+        .tracking_deletes("commit-raw")
+        .replace(sync, &format!("{sync}\nfull_every = \"1 day\""));
+    let stage = Stage::of(&bundle, saving(&["a", "b"], "return")).await;
+    assert_eq!(told_start(&stage).await, "full: true, checkpoint: None");
+    let next = async |ids: &[&str], end: &str| {
+        stage.set_metadata(saving(ids, end)).await;
+        stage.run("commit-raw").await
+    };
+
+    let incremental = next(&["c"], "return").await;
+    assert_eq!(incremental["checkpoint"], json!({ "after": "c" }));
+    let start = r#"full: false, checkpoint: Some(Object {"after": String("b")})"#;
+    assert_eq!(told_start(&stage).await, start);
+    assert_eq!(live_ids(&stage).await, ["a", "b", "c"], "an incremental run deletes nothing");
+
+    // A day later, a full run is due. It continues where it was interrupted.
+    stage.db.execute("UPDATE sync_states SET last_full_at = last_full_at - interval '1 day'").await;
+    assert_eq!(next(&["b"], "fail").await["status"], "ERROR");
+    assert_eq!(told_start(&stage).await, "full: true, checkpoint: None");
+    assert_eq!(live_ids(&stage).await, ["a", "b", "c"], "a failed run deletes nothing");
+    let full = next(&["c"], "return").await;
+    let start = r#"full: true, checkpoint: Some(Object {"after": String("b")})"#;
+    assert_eq!(told_start(&stage).await, start);
+    assert_eq!(full["latestResult"], json!({ "Item": { "added": 0, "updated": 0, "deleted": 1 } }));
+    assert_eq!(live_ids(&stage).await, ["b", "c"]);
+    assert_eq!(full["checkpoint"], json!({ "after": "c" }), "incremental runs continue from a full run");
+
+    next(&["d"], "return").await;
+    assert_eq!(live_ids(&stage).await, ["b", "c", "d"]);
+    // After a reset, the sync fetches everything.
+    stage.set_metadata(saving(&["d"], "return")).await;
+    stage.run_with("commit-raw", json!({ "reset": true })).await;
+    assert_eq!(told_start(&stage).await, "full: true, checkpoint: None");
+    assert_eq!(live_ids(&stage).await, ["d"]);
+}
+
 /// The hostile guest with `track_deletes` and `saved` records. Its last run saved only the first `seen` of them, so its
 /// deletions are held. Returns that run's id.
 async fn held(saved: usize, seen: usize) -> (Stage, String) {

@@ -450,7 +450,7 @@ async fn a_failed_sync_sends_one_webhook_per_run() {
         (&json!(false), &json!("Item"), &json!("…"), &json!("…")),
     );
     assert_eq!(body["error"]["type"], "script_error");
-    assert_eq!(body["error"]["additional_properties"]["code"], "action_script_runtime_error");
+    assert_eq!(body["error"]["additional_properties"]["code"], "sync_script_failure");
     assert!(!text(&body["error"]["description"]).is_empty());
 
     connection.wait_until_idle().await;

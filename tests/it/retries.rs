@@ -47,7 +47,7 @@ async fn a_failed_run_is_retried_soon_whatever_its_error() {
     let stage = Stage::of(&bundle, json!({ "steps": 0 })).await;
     let two = json!([{ "changes": [save(&json!([{ "id": "a" }, { "id": "b" }]))] }]);
     for (metadata, code) in [
-        (ending("fail"), "action_script_runtime_error"),
+        (ending("fail"), "sync_script_failure"),
         (ending("panic"), "script_internal_error"),
         (json!({ "steps": 0, "commits": two }), "limit_exceeded"),
     ] {
@@ -82,7 +82,7 @@ async fn retries_end_and_the_next_scheduled_run_follows() {
         assert_eq!(reported().await, 1, "only the first failure is reported while retries follow");
         run_now(db).await;
     }
-    let failed = "action_script_runtime_error";
+    let failed = "sync_script_failure";
     let expected: Vec<String> =
         ["trigger", "retry", "retry", "retry"].map(|trigger| format!("{trigger} {failed}")).into();
     assert_eq!(runs(db).await[1..], expected);
@@ -118,7 +118,7 @@ async fn the_first_failure_is_reported_even_if_it_is_a_retry() {
         .await;
     for _ in 0..2 {
         run_now(db).await;
-        assert_eq!(runs(db).await.last().unwrap(), "retry action_script_runtime_error");
+        assert_eq!(runs(db).await.last().unwrap(), "retry sync_script_failure");
         assert_eq!(next_due(db).await.0, "retry");
         let reported =
             "SELECT count(*) FROM outbound_webhook_deliveries WHERE body LIKE '%\"success\":false%'";
@@ -132,7 +132,7 @@ async fn a_scheduled_run_that_is_due_first_replaces_the_retry() {
         .replace(&format!("{SYNC}\nruns = \"every 1 hour\""), &format!("{SYNC}\nruns = \"every 2 seconds\""));
     let variables = [("SYNCLINE_MINIMUM_INTERVAL_SECONDS", "1")];
     let stage = Stage::with(&variables, &often, ending("fail")).await;
-    let failed = "schedule action_script_runtime_error";
+    let failed = "schedule sync_script_failure";
     let runs = eventually("three scheduled runs have failed", async || {
         let runs = runs(&stage.db).await;
         (runs.iter().filter(|run| *run == failed).count() >= 3).then_some(runs)

@@ -386,13 +386,18 @@ async fn the_cli_lists_shows_and_follows_runs() {
     eventually("the run is stored", async || runs(&stage.host, &[("function", "fail")]).await.pop()).await;
     let listed = command(&["list", "--state", "error"]);
     assert_eq!(listed.lines().count(), 1, "{listed}");
-    assert!(listed.contains("hostile/customer-1  fail  api  action_script_runtime_error"), "{listed}");
+    assert!(
+        listed.contains("hostile/customer-1  fail  api  action_script_runtime_error: on purpose"),
+        "{listed}"
+    );
     let as_json: Value =
         serde_json::from_str(&command(&["list", "--integration", "hostile", "--json"])).unwrap();
     assert_eq!(as_json.as_array().map(Vec::len), Some(3));
     let id = listed.split_whitespace().next().unwrap();
     let shown: Value = serde_json::from_str(&command(&["show", id])).unwrap();
     assert_eq!(shown["error"]["message"], "on purpose");
+    let last = command(&["logs", "--last", "--function", "fail"]);
+    assert_eq!(last, command(&["logs", id]));
 
     stage.connection.set_metadata(json!({ "steps": 300, "pause_ms": 20 })).await;
     stage.connection.trigger("steps").await;

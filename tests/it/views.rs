@@ -92,7 +92,7 @@ async fn the_views_match_the_api_and_can_be_followed_by_position() {
     stage.run("commit-raw").await;
     let sync = json!({
         "environment": "dev", "integration": "hostile", "connection_id": "customer-1", "variant": "base",
-        "is_paused": false, "last_run_state": "error", "last_run_error_code": "action_script_runtime_error",
+        "is_paused": false, "last_run_state": "error", "last_run_error_code": "sync_script_failure",
         "has_succeeded": true,
     });
     assert_eq!(reader.rows(syncs).await, [sync]);

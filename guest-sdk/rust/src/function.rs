@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use crate::bindings::syncline::integration::types::Failure;
-use crate::{Error, Result};
+use crate::{Error, Result, records};
 
 /// An entry of a component's table, which an attribute creates.
 pub struct Function {
@@ -40,10 +40,12 @@ pub fn invoke(
     name: &str,
     input: Option<String>,
 ) -> Result<Option<String>, Failure> {
+    records::take_unsaved();
     let called = match functions.iter().find(|function| function.kind == kind && function.name == name) {
         Some(function) => (function.call)(input),
         None => Err(Error::new("unknown-function", format!("this component has no {kind} `{name}`"))),
     };
+    let called = called.and_then(|output| records::take_unsaved().map_or(Ok(output), Err));
     called.map_err(Error::into_failure)
 }
 

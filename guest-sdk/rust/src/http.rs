@@ -184,6 +184,19 @@ impl Request {
     }
 }
 
+/// Deserializes JSON. The error names the place of a wrong value, such as `items[37]`.
+pub(crate) fn parse<T: DeserializeOwned>(json: &str) -> Result<T, String> {
+    serde_json::from_str(json).map_err(|error| {
+        let mut again = serde_json::Deserializer::from_str(json);
+        match serde_path_to_error::deserialize::<_, T>(&mut again) {
+            Err(placed) if placed.path().iter().next().is_some() => {
+                format!("at `{}`: {error}", placed.path())
+            }
+            _ => error.to_string(),
+        }
+    })
+}
+
 /// The provider's response.
 #[derive(Debug, Clone)]
 pub struct Response {
@@ -220,7 +233,7 @@ impl Response {
 
     /// Deserializes the body from JSON.
     pub fn json<T: DeserializeOwned>(&self) -> Result<T> {
-        serde_json::from_slice(&self.inner.body).map_err(|error| self.unexpected(&error))
+        parse(self.text()?).map_err(|problem| self.unexpected(&problem))
     }
 
     /// Turns a response with a status of 400 or above into the error `provider-http-error`, for which the caller of

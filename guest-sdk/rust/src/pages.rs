@@ -9,8 +9,8 @@ use std::ops::Deref;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-use crate::http::{Request, Response};
-use crate::{Error, Result};
+use crate::http::{Request, Response, parse};
+use crate::{Error, Result, log, run};
 
 mod link;
 mod pointer;
@@ -23,7 +23,9 @@ mod pointer;
 pub struct Paging {
     step: Step,
     items: String,
+    id: String,
     more: Option<String>,
+    may_lack_place: bool,
     start: Option<String>,
 }
 
@@ -31,7 +33,8 @@ pub struct Paging {
 enum Step {
     Link,
     Cursor { at: String, parameter: String },
-    LastId { parameter: String, id: String },
+    LastId { parameter: String },
+    Keyset { parameter: String, sort: String },
     Offset { parameter: String },
     PageNumber { parameter: String },
 }
@@ -47,9 +50,19 @@ impl Paging {
         Self::new(Step::Cursor { at: at.into(), parameter: parameter.into() })
     }
 
-    /// The next page follows the last item's id, which is sent as the query parameter `parameter`.
+    /// The next page follows the last item's id, which is sent as the query parameter `parameter`. The place of the id
+    /// is `/id` unless [`id`](Self::id) sets another one.
     pub fn last_id(parameter: impl Into<String>) -> Self {
-        Self::new(Step::LastId { parameter: parameter.into(), id: "/id".to_owned() })
+        Self::new(Step::LastId { parameter: parameter.into() })
+    }
+
+    /// The list is sorted by the value at the place `sort` in each item. The last item's value is sent as the query
+    /// parameter `parameter`, and the next page begins with the items that have this value or a later one, such as
+    /// `updated_since`. Items that occur on both pages are returned once; their ids tell them apart.
+    ///
+    /// The list cannot be read if more items share a value than a page holds: the error is `pagination-loop`.
+    pub fn keyset(parameter: impl Into<String>, sort: impl Into<String>) -> Self {
+        Self::new(Step::Keyset { parameter: parameter.into(), sort: sort.into() })
     }
 
     /// The query parameter `parameter` is the number of items to skip.
@@ -66,6 +79,23 @@ impl Paging {
     #[must_use]
     pub fn items(mut self, at: impl Into<String>) -> Self {
         self.items = at.into();
+        self
+    }
+
+    /// Sets the place of an item's id, which is `/id` by default.
+    #[must_use]
+    pub fn id(mut self, at: impl Into<String>) -> Self {
+        self.id = at.into();
+        self
+    }
+
+    /// The provider leaves out the place of the cursor or of the flag `more` if there is only one page. By default,
+    /// such a first page is suspicious: a wrong place would end every list after its first page. The function gets a
+    /// warning in its log or, if the host would delete the records that it does not save, the error
+    /// `pagination-place-missing`.
+    #[must_use]
+    pub fn may_lack_place(mut self) -> Self {
+        self.may_lack_place = true;
         self
     }
 
@@ -86,7 +116,14 @@ impl Paging {
     }
 
     fn new(step: Step) -> Self {
-        Self { step, items: String::new(), more: None, start: None }
+        Self {
+            step,
+            items: String::new(),
+            id: "/id".to_owned(),
+            more: None,
+            may_lack_place: false,
+            start: None,
+        }
     }
 }
 
@@ -135,6 +172,9 @@ pub struct Pages<T> {
     position: u64,
     followed: HashSet<String>,
     previous_items: Option<u64>,
+    /// For [`Paging::keyset`]: the ids of the items that have the value from which the next page begins.
+    boundary: HashSet<String>,
+    is_first: bool,
     state: State,
     item: PhantomData<fn() -> T>,
 }
@@ -154,6 +194,8 @@ impl<T: DeserializeOwned> Pages<T> {
             paging,
             followed: HashSet::new(),
             previous_items: None,
+            boundary: HashSet::new(),
+            is_first: true,
             state: State::More,
             item: PhantomData,
         };
@@ -166,22 +208,79 @@ impl<T: DeserializeOwned> Pages<T> {
     fn fetch(&mut self) -> Result<Page<T>> {
         let response = self.request.clone().send_ok()?;
         let body = response.text()?;
-        let raw_items = self.raw_items(&response, body)?;
+        let mut raw_items = self.raw_items(&response, body)?;
         self.refuse_same_page(&raw_items)?;
-        let items = raw_items
-            .iter()
-            .enumerate()
-            .map(|(index, raw)| {
-                serde_json::from_str(raw.get())
-                    .map_err(|error| response.unexpected(&format_args!("item {index} of the page: {error}")))
-            })
-            .collect::<Result<Vec<T>>>()?;
-        let next = if items.is_empty() || self.is_last(&response, body)? {
+        if std::mem::take(&mut self.is_first) && !raw_items.is_empty() {
+            self.check_places(&response, body)?;
+        }
+        let next = if raw_items.is_empty() || self.is_last(&response, body)? {
             None
         } else {
             self.place_of_next(&response, body, &raw_items)?
         };
+        self.drop_repeated(&response, &mut raw_items)?;
+        let items = raw_items
+            .iter()
+            .enumerate()
+            .map(|(index, raw)| {
+                parse(raw.get()).map_err(|problem| {
+                    let id = pointer::find_text(raw.get(), &self.paging.id).ok().flatten();
+                    let id = id.map(|id| format!(" (id `{id}`)")).unwrap_or_default();
+                    response.unexpected(&format_args!("item {index} of the page{id}: {problem}"))
+                })
+            })
+            .collect::<Result<Vec<T>>>()?;
         Ok(Page { items, next })
+    }
+
+    /// Reports a place that the first page does not have, because the list may end there by mistake.
+    fn check_places(&self, response: &Response, body: &str) -> Result {
+        let cursor = match &self.paging.step {
+            Step::Cursor { at, .. } => Some(at),
+            _ => None,
+        };
+        for place in cursor.into_iter().chain(&self.paging.more) {
+            let found = pointer::find(body, place).map_err(|problem| response.unexpected(&problem))?;
+            if found.is_some() || self.paging.may_lack_place {
+                continue;
+            }
+            let message = format!(
+                "{} returned a first page without a value at `{place}`, so the list may end too early; correct the place, \
+                 or call `may_lack_place` if the provider leaves it out",
+                self.request.target()
+            );
+            if run::is_full() {
+                return Err(Error::new("pagination-place-missing", message));
+            }
+            log::warn!("{message}");
+        }
+        Ok(())
+    }
+
+    /// Drops the items of a keyset's page that were already on the page before.
+    fn drop_repeated(&mut self, response: &Response, items: &mut Vec<&RawValue>) -> Result {
+        let Step::Keyset { sort, .. } = &self.paging.step else { return Ok(()) };
+        let text_at = |item: &RawValue, place: &str| {
+            let found =
+                pointer::find_text(item.get(), place).map_err(|problem| response.unexpected(&problem))?;
+            found.ok_or_else(|| response.unexpected(&format_args!("an item of the page has no `{place}`")))
+        };
+        let Some(last) = items.last() else { return Ok(()) };
+        let value = text_at(last, sort)?;
+        let mut boundary = HashSet::new();
+        let mut fresh = Vec::with_capacity(items.len());
+        for item in items.iter() {
+            let id = text_at(item, &self.paging.id)?;
+            if !self.boundary.contains(&id) {
+                fresh.push(*item);
+            }
+            if text_at(item, sort)? == value {
+                boundary.insert(id);
+            }
+        }
+        self.boundary = boundary;
+        *items = fresh;
+        Ok(())
     }
 
     fn raw_items<'a>(&self, response: &Response, body: &'a str) -> Result<Vec<&'a RawValue>> {
@@ -205,12 +304,18 @@ impl<T: DeserializeOwned> Pages<T> {
         match &self.paging.step {
             Step::Link => Ok(link::next(response.headers())),
             Step::Cursor { at, .. } => text_at(body, at),
-            Step::LastId { id, .. } => match items.last() {
-                Some(last) => text_at(last.get(), id)?
-                    .map(Some)
-                    .ok_or_else(|| response.unexpected(&"the last item of the page has no `id`")),
-                None => Ok(None),
-            },
+            Step::LastId { .. } | Step::Keyset { .. } => {
+                let place = match &self.paging.step {
+                    Step::Keyset { sort, .. } => sort,
+                    _ => &self.paging.id,
+                };
+                let Some(last) = items.last() else { return Ok(None) };
+                let missing = || {
+                    let place = place.trim_start_matches('/');
+                    response.unexpected(&format_args!("the last item of the page has no `{place}`"))
+                };
+                text_at(last.get(), place)?.map(Some).ok_or_else(missing)
+            }
             Step::Offset { .. } => Ok(Some((self.position + items.len() as u64).to_string())),
             Step::PageNumber { .. } => Ok(Some((self.position + 1).to_string())),
         }
@@ -223,7 +328,7 @@ impl<T: DeserializeOwned> Pages<T> {
         }
         match &self.paging.step {
             Step::Link => self.request.redirect(next),
-            Step::Cursor { parameter, .. } | Step::LastId { parameter, .. } => {
+            Step::Cursor { parameter, .. } | Step::LastId { parameter } | Step::Keyset { parameter, .. } => {
                 self.request.set_query(parameter, next);
             }
             Step::Offset { parameter } | Step::PageNumber { parameter } => {

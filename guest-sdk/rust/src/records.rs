@@ -19,6 +19,7 @@
 //! # Ok::<(), syncline_sdk::Error>(())
 //! ```
 
+use std::cell::RefCell;
 use std::mem;
 
 use serde::Serialize;
@@ -44,7 +45,7 @@ const BATCH_BYTES: usize = 1_000_000;
 /// Saves, updates and deletes records of one model in batches. Each batch is one transaction.
 ///
 /// Changes that are still in the writer when it is dropped are not saved, so end with [`finish`](Self::finish). A
-/// sync of several models uses a writer for each, and sets the checkpoint on the writer that it finishes last.
+/// function that returns without an error after that fails with the code `unsaved-changes`. A sync of several models uses a writer for each, and sets the checkpoint on the writer that it finishes last.
 #[derive(Debug)]
 #[must_use = "pending changes are only saved by `finish`"]
 pub struct Writer {
@@ -221,13 +222,26 @@ impl Writer {
     }
 }
 
+thread_local! {
+    /// The changes that a dropped writer has not saved, for the error of a function that returns without one.
+    static UNSAVED: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Returns and forgets the error for changes that a writer dropped.
+pub(crate) fn take_unsaved() -> Option<Error> {
+    UNSAVED.take().map(|message| Error::new("unsaved-changes", message))
+}
+
 impl Drop for Writer {
     fn drop(&mut self) {
         if self.pending_records > 0 {
             let (left, model) = (self.pending_records, &self.model);
-            log::warn!(
-                "{left} changes of `{model}` were not saved, because the writer was dropped without `finish`"
+            let changes = if left == 1 { "change was" } else { "changes were" };
+            let message = format!(
+                "{left} {changes} not saved to `{model}`, because the writer was dropped without `finish`"
             );
+            log::warn!("{message}");
+            UNSAVED.set(Some(message));
         }
     }
 }

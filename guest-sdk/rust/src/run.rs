@@ -8,6 +8,13 @@ pub fn info() -> Info {
     host::run::get()
 }
 
+/// Returns true if the host deletes the records that this run does not save, so that the function must fetch
+/// everything. This is the case for syncs with `track_deletes`; with `full_every`, only for some of their runs. A full
+/// run starts without a checkpoint.
+pub fn is_full() -> bool {
+    host::run::is_full()
+}
+
 /// Reports how much of the work is done. Set `total` if it is known.
 pub fn progress(done: u64, total: Option<u64>) {
     host::run::progress(done, total);

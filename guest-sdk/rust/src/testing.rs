@@ -147,6 +147,12 @@ impl Host {
         self
     }
 
+    /// Makes the run full: the host deletes the records that it does not save.
+    pub fn run_fully(&self) -> &Self {
+        State::with(|state| state.is_full = true);
+        self
+    }
+
     /// Returns the current records of a model, sorted by id.
     pub fn records(&self, model: &str) -> Vec<Value> {
         State::with(|state| {

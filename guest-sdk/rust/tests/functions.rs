@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use syncline_sdk::function::{describe, invoke};
-use syncline_sdk::{Error, Result, Webhook, action, lifecycle, run, sync, webhook};
+use syncline_sdk::testing::Host;
+use syncline_sdk::{Error, Result, Webhook, Writer, action, lifecycle, run, sync, webhook};
 
 #[derive(Serialize, Deserialize)]
 struct Greeting {
@@ -51,12 +52,20 @@ fn on_change(call: Webhook<Greeting>) -> Result {
     }
 }
 
+/// Forgets to finish, and fails or not.
+#[action]
+fn drop_writer(fails: bool) -> Result {
+    let mut greetings = Writer::new("Greeting");
+    greetings.save(&json!({ "id": "a" }))?;
+    if fails { Err(Error::new("other", "another error")) } else { Ok(()) }
+}
+
 #[lifecycle(connection_created)]
 fn set_up() -> Result {
     Ok(())
 }
 
-syncline_sdk::export!(say_hello, parse_number, nothing, deeper::customers, on_change, set_up);
+syncline_sdk::export!(say_hello, parse_number, nothing, drop_writer, deeper::customers, on_change, set_up);
 
 fn call(
     kind: &str,
@@ -76,6 +85,7 @@ fn functions_are_described_by_kind_kebab_case_name_and_doc_comment() {
             { "kind": "action", "name": "say-hello", "description": "Greets by name.\n\nPolitely." },
             { "kind": "action", "name": "parse-number", "description": "" },
             { "kind": "action", "name": "nothing", "description": "" },
+            { "kind": "action", "name": "drop-writer", "description": "Forgets to finish, and fails or not." },
             { "kind": "sync", "name": "customers", "description": "" },
             { "kind": "webhook", "name": "on-change", "description": "" },
             { "kind": "lifecycle", "name": "connection-created", "description": "" },
@@ -132,4 +142,15 @@ fn a_name_of_another_kind_is_unknown() {
     let (code, message, _) = call("sync", "say-hello", None).unwrap_err();
     assert_eq!(code, "unknown-function");
     assert_eq!(message, "this component has no sync `say-hello`");
+}
+
+#[test]
+fn a_function_that_loses_changes_fails() {
+    let _host = Host::new();
+    let (code, message, _) = call("action", "drop-writer", Some(json!(false))).unwrap_err();
+    assert_eq!(code, "unsaved-changes");
+    assert!(message.starts_with("1 change was not saved to `Greeting`"), "{message}");
+    let (code, ..) = call("action", "drop-writer", Some(json!(true))).unwrap_err();
+    assert_eq!(code, "other", "its own error is more important");
+    assert_eq!(call("action", "nothing", None), Ok(None), "the next call starts anew");
 }

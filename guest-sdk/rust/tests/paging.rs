@@ -140,3 +140,78 @@ fn an_error_ends_the_list_and_contains_its_place() {
     let error = ids(Paging::offset("offset").start(Some("x".to_owned()))).unwrap_err();
     assert_eq!(error.code(), "invalid-paging");
 }
+
+#[test]
+fn a_keyset_returns_items_at_a_boundary_once() {
+    let host = Host::new();
+    let changed = |key: &str, at: u32| json!({ "key": key, "changed": format!("2026-01-0{at}"), "id": at });
+    let page = |items: &[serde_json::Value]| json!({ "data": items });
+    host.answer("GET /items?limit=2", 200, &page(&[changed("a", 1), changed("b", 2)]));
+    host.answer(
+        "GET /items?limit=2&since=2026-01-02",
+        200,
+        &page(&[changed("b", 2), changed("c", 2), changed("d", 3)]),
+    );
+    host.answer("GET /items?limit=2&since=2026-01-03", 200, &page(&[changed("d", 3)]));
+    let paging = Paging::keyset("since", "/changed").id("/key").items("/data");
+    let request = http::get("/items").query("limit", 2);
+    let keys: Vec<String> = request
+        .pages::<serde_json::Value>(paging)
+        .flat_map(|page| page.unwrap())
+        .map(|item| item["key"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(keys, ["a", "b", "c", "d"]);
+}
+
+#[test]
+fn a_keyset_whose_page_has_a_single_value_is_an_error() {
+    let host = Host::new();
+    let items = |ids: &[u32]| ids.iter().map(|id| json!({ "id": id, "at": 7 })).collect::<Vec<_>>();
+    host.answer("GET /items?limit=2", 200, &items(&[1, 2]));
+    host.answer("GET /items?limit=2&since=7", 200, &items(&[1, 3]));
+    assert!(is_loop(&ids(Paging::keyset("since", "/at")).unwrap_err()));
+}
+
+#[test]
+fn another_id_field_can_be_the_last_id() {
+    let host = Host::new();
+    host.answer("GET /items?limit=2", 200, &json!([{ "id": 1, "key": "x" }]));
+    host.answer("GET /items?limit=2&after=x", 200, &json!([]));
+    assert_eq!(ids(Paging::last_id("after").id("/key")).unwrap(), [1]);
+}
+
+#[test]
+fn a_first_page_without_the_place_of_the_cursor_is_reported() {
+    let paging = || Paging::cursor("/nxet", "after").items("/items").more("/moer");
+    let host = Host::new();
+    host.answer("GET /items?limit=2", 200, &json!({ "items": items(&[1, 2]), "next": 7 }));
+    assert_eq!(ids(paging()).unwrap(), [1, 2]);
+    let warnings: Vec<String> = host.log().iter().map(|line| line.message.clone()).collect();
+    assert_eq!(warnings.len(), 2, "{warnings:?}");
+    assert!(warnings[0].contains("`/nxet`") && warnings[1].contains("`/moer`"), "{warnings:?}");
+
+    host.run_fully();
+    let error = ids(paging()).unwrap_err();
+    assert_eq!(error.code(), "pagination-place-missing");
+    assert_eq!(ids(paging().may_lack_place()).unwrap(), [1, 2]);
+    drop(host);
+    let host = Host::new();
+    host.run_fully().answer("GET /items?limit=2", 200, &json!({ "items": [] }));
+    assert!(ids(paging()).unwrap().is_empty(), "an empty list has no next page");
+}
+
+#[test]
+fn an_unusable_item_is_named_with_its_id() {
+    let host = Host::new();
+    host.answer("GET /items?limit=2", 200, &json!([{ "id": 1, "tags": [] }, { "id": 2, "tags": ["a", 7] }]));
+    #[derive(Debug, Deserialize)]
+    struct Tagged {
+        #[expect(dead_code)]
+        tags: Vec<String>,
+    }
+    let error =
+        http::get("/items").query("limit", 2).pages::<Tagged>(Paging::link()).next().unwrap().unwrap_err();
+    assert!(error.message().contains("item 1 of the page (id `2`): at `tags[1]`"), "{error}");
+    let error = http::get("/items").query("limit", 2).send_ok().unwrap().json::<Vec<Tagged>>().unwrap_err();
+    assert!(error.message().contains("at `[1].tags[1]`"), "{error}");
+}

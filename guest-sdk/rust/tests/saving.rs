@@ -123,5 +123,5 @@ fn a_dropped_writer_logs_unsaved_changes() {
     let log = host.log();
     assert_eq!(log.len(), 1);
     assert_eq!(log[0].level, Level::Warn);
-    assert!(log[0].message.starts_with("1 changes of `Item` were not saved"), "{}", log[0].message);
+    assert!(log[0].message.starts_with("1 change was not saved to `Item`"), "{}", log[0].message);
 }

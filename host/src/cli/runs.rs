@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use anyhow::bail;
 use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -44,14 +45,20 @@ enum RunsCommand {
         #[command(flatten)]
         host: HostArgs,
         /// Id of the run
-        id: String,
+        #[arg(required_unless_present = "last")]
+        id: Option<String>,
+        /// Print the log of the newest run that matches the filters; with --follow, of each run from now on, too
+        #[arg(long, conflicts_with = "id")]
+        last: bool,
+        #[command(flatten)]
+        filter: RunFilter,
         /// Print only lines of this level and above: debug, info, warn or error
         #[arg(long)]
         level: Option<String>,
         /// Print only lines that contain this text
         #[arg(long, value_name = "TEXT")]
         search: Option<String>,
-        /// Continue until the run has finished
+        /// Continue until the run has finished; with --last, until you stop the command
         #[arg(long, short)]
         follow: bool,
         /// Print one JSON object per line
@@ -128,6 +135,13 @@ struct Counts {
 #[derive(Debug, Deserialize)]
 struct RunError {
     code: String,
+    #[serde(default)]
+    message: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Runs {
+    runs: Vec<Run>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -161,9 +175,13 @@ pub(super) async fn run(args: RunsArgs) -> anyhow::Result<Done> {
             let found: Value = host.client()?.get(&item_path(PATH, &id)).await?;
             println!("{found:#}");
         }
-        RunsCommand::Logs { host, id, level, search, follow, json } => {
+        RunsCommand::Logs { host, id, last: _, filter, level, search, follow, json } => {
             let parameters = [("level", level.as_deref()), ("search", search.as_deref())];
-            print_log(&host.client()?, &id, &parameters, follow, json).await?;
+            let client = host.client()?;
+            match id {
+                Some(id) => print_log(&client, &id, &parameters, follow, json).await?,
+                None => print_last_logs(&client, &filter, &parameters, follow, json).await?,
+            }
         }
         RunsCommand::Approve { host, id } => {
             let path = format!("{}/approve", item_path(PATH, &id));
@@ -217,7 +235,10 @@ impl Run {
     /// The run's error, duration or progress.
     fn remark(&self) -> String {
         if let Some(error) = &self.error {
-            return error.code.clone();
+            return match error.message.lines().next() {
+                Some(message) if !message.is_empty() => format!("{}: {message}", error.code),
+                _ => error.code.clone(),
+            };
         }
         match (self.duration_ms, &self.progress) {
             (Some(duration_ms), _) => format!("{duration_ms} ms"),
@@ -226,6 +247,46 @@ impl Run {
             (None, None) => String::new(),
         }
     }
+}
+
+/// Prints the log of the newest run that matches the filter. With `follows`, continues with each later run.
+async fn print_last_logs(
+    client: &Client,
+    filter: &RunFilter,
+    parameters: &[Parameter<'_>],
+    follows: bool,
+    as_json: bool,
+) -> anyhow::Result<()> {
+    let mut printed: Option<String> = None;
+    loop {
+        let mut fresh = newest_runs(client, filter).await?;
+        match &printed {
+            None => fresh.truncate(1),
+            Some(id) => fresh = fresh.into_iter().take_while(|run| run.id != *id).collect(),
+        }
+        if fresh.is_empty() && !follows {
+            bail!("no run matches; list the runs with `syncline runs list`");
+        }
+        for run in fresh.into_iter().rev() {
+            // The output is for programs if it is JSON.
+            if !as_json {
+                eprintln!("run {} of {} ({})", run.id, run.function, run.started_at);
+            }
+            print_log(client, &run.id, parameters, follows, as_json).await?;
+            printed = Some(run.id);
+        }
+        if !follows || output::is_closed() {
+            return Ok(());
+        }
+        tokio::time::sleep(FOLLOW_EVERY).await;
+    }
+}
+
+/// Returns the newest runs that match the filter, newest first.
+async fn newest_runs(client: &Client, filter: &RunFilter) -> anyhow::Result<Vec<Run>> {
+    let parameters = filter.parameters();
+    let found: Runs = client.query(PATH, &[&parameters[..], &[("limit", Some("100"))]].concat()).await?;
+    Ok(found.runs)
 }
 
 async fn print_log(

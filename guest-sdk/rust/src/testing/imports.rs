@@ -121,6 +121,10 @@ pub mod run {
         Info { id: "00000000-0000-4000-8000-000000000000".to_owned(), variant: "base".to_owned(), attempt: 1 }
     }
 
+    pub fn is_full() -> bool {
+        State::with(|state| state.is_full)
+    }
+
     pub fn progress(done: u64, total: Option<u64>) {
         State::with(|state| state.progress = Some((done, total)));
     }

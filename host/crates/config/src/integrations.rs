@@ -140,8 +140,19 @@ fn read_sync(
     let help = "set how often it runs, such as `runs = \"every 5 minutes\"`";
     let frequency = table.required::<Frequency>(found, "runs", &function.title, help);
     let timezone = table.text(found, "timezone").and_then(|name| timezone(&name, found));
+    let track_deletes = table.flag(found, "track_deletes", false);
+    let full_every = table.text(found, "full_every");
+    if let Some(text) = &full_every
+        && !track_deletes
+    {
+        let message = format!("{} has `full_every` without `track_deletes`", function.title);
+        let help =
+            "add `track_deletes = true`: a full run finds the records that no longer exist at the provider";
+        found.add(text.span.clone(), message, Some(help.to_owned()));
+    }
     Some(SyncSpec {
-        track_deletes: table.flag(found, "track_deletes", false),
+        track_deletes,
+        full_every: full_every.and_then(|text| text.parse(found)),
         hold_deletions_above: table.share(found, "hold_deletions_above"),
         hold_deletions_from: table.count(found, "hold_deletions_from"),
         auto_start: table.flag(found, "auto_start", true),

@@ -76,6 +76,9 @@ pub struct SyncSpec {
     pub models: Vec<ModelName>,
     /// Whether records that a full run did not save are deleted after it.
     pub track_deletes: bool,
+    /// With `track_deletes`: how often a run is full. Other runs are incremental. None makes every run full.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub full_every: Option<Frequency>,
     /// Overrides the host's setting: the share of live records above which deletions are held for approval.
     #[serde(default)]
     pub hold_deletions_above: Option<f64>,

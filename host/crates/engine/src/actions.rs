@@ -70,7 +70,12 @@ impl Actions {
             Recording::begin(&self.invoker, FunctionKind::Action, id, None, connection, &function);
         let invocation = Invocation {
             kind: FunctionKind::Action,
-            run: RunInfo { id: id.to_string(), variant: Variant::BASE.to_owned(), attempt: 1 },
+            run: RunInfo {
+                id: id.to_string(),
+                variant: Variant::BASE.to_owned(),
+                attempt: 1,
+                is_full: false,
+            },
             environment,
             connection,
             function: &function,
@@ -80,7 +85,7 @@ impl Actions {
             live: &recording.live,
         };
         let (result, usage) = self.invoker.invoke_action(invocation).await;
-        let error = result.as_ref().err().map(ActionError::to_run_error);
+        let error = result.as_ref().err().map(|error| error.to_run_error(FunctionKind::Action));
         self.invoker.run_writer.write(recording.end_with(error, usage).await).await;
         Ok(ActionRun { id, result })
     }

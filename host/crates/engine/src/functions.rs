@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use chrono::{DateTime, Utc};
 use chrono_tz::Tz;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -160,6 +161,18 @@ impl DeployedFunction {
 
     pub(crate) fn tracks_deletes(&self) -> bool {
         matches!(&self.body, Body::Sync(spec) if spec.track_deletes)
+    }
+
+    /// When the next full run is due after the last one, if not every run is full.
+    pub(crate) fn next_full_run(&self, last: DateTime<Utc>) -> Option<DateTime<Utc>> {
+        match &self.body {
+            Body::Sync(spec) => Some(spec.full_every.as_ref()?.next_after(last, spec.timezone)),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn has_incremental_runs(&self) -> bool {
+        matches!(&self.body, Body::Sync(spec) if spec.full_every.is_some())
     }
 
     /// When deletions are held: the settings of the sync, or else the defaults of the host.

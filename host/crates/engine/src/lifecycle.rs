@@ -172,7 +172,12 @@ impl Lifecycle {
             Recording::begin(&self.invoker, FunctionKind::Lifecycle, id, None, connection, function);
         let invocation = Invocation {
             kind: FunctionKind::Lifecycle,
-            run: RunInfo { id: id.to_string(), variant: Variant::BASE.to_owned(), attempt: 1 },
+            run: RunInfo {
+                id: id.to_string(),
+                variant: Variant::BASE.to_owned(),
+                attempt: 1,
+                is_full: false,
+            },
             environment,
             connection,
             function,
@@ -182,7 +187,7 @@ impl Lifecycle {
             live: &recording.live,
         };
         let Finished { result, usage } = self.invoker.invoke(invocation).await;
-        let error = result.as_ref().err().map(function_run_error);
+        let error = result.as_ref().err().map(|error| function_run_error(error, FunctionKind::Lifecycle));
         let run = recording.end_with(error, usage).await;
         let message = run.outcome.error.as_ref().map(|error| error.message.clone());
         self.invoker.run_writer.write(run).await;

@@ -1,7 +1,7 @@
 //! Rust bindings of the WIT world in `wit/`.
 
 wasmtime::component::bindgen!({
-    path: "../../../wit/0.1.0",
+    path: "../../../wit/0.1.1",
     world: "integration",
     imports: { default: async | trappable },
     exports: { default: async },

@@ -25,6 +25,8 @@ pub struct RunInfo {
     pub id: String,
     pub variant: String,
     pub attempt: u32,
+    /// Whether the host deletes the records that the run does not save.
+    pub is_full: bool,
 }
 
 /// Sends a function's requests, for `syncline:integration/provider` and for `wasi:http`.
@@ -147,7 +149,7 @@ impl Capabilities for NoCapabilities {
     }
 
     fn run(&self) -> RunInfo {
-        RunInfo { id: String::new(), variant: "base".to_owned(), attempt: 1 }
+        RunInfo { id: String::new(), variant: "base".to_owned(), attempt: 1, is_full: false }
     }
 
     fn progress(&mut self, _done: u64, _total: Option<u64>) {}

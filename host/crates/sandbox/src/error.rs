@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 use syncline_types::error_code::ErrorCode;
 use syncline_types::failure_code::FailureCode;
+use syncline_types::functions::FunctionKind;
 use syncline_types::json;
 
 use super::{Failure, Limit, RunLog};
@@ -86,10 +87,15 @@ impl FunctionError {
         Self::Crashed(cut(log.credentials_mask().text(message).into_owned(), max_bytes))
     }
 
-    /// The stable code, as in `docs/errors.md`.
-    pub fn code(&self) -> ErrorCode {
+    /// The stable code, as in `docs/errors.md`, if the function is of this kind.
+    pub fn code(&self, kind: FunctionKind) -> ErrorCode {
         match self {
-            Self::Failed { .. } => ErrorCode::ActionScriptRuntimeError,
+            Self::Failed { .. } => match kind {
+                FunctionKind::Action => ErrorCode::ActionScriptRuntimeError,
+                FunctionKind::Sync => ErrorCode::SyncScriptFailure,
+                FunctionKind::Webhook => ErrorCode::WebhookScriptFailure,
+                FunctionKind::Lifecycle => ErrorCode::LifecycleScriptFailure,
+            },
             Self::Provider { .. } => ErrorCode::ScriptHttpError,
             Self::Crashed(_) => ErrorCode::ScriptInternalError,
             Self::Interrupted(Interrupt::Limit(Limit::Wall(_))) => ErrorCode::ExecutionTimeout,
@@ -179,7 +185,8 @@ mod tests {
             FunctionError::failed(failure("provider-http-error", Some(upstream.clone())), &log(), 1 << 10);
         assert!(matches!(error, FunctionError::Provider { upstream: parsed, .. } if parsed == upstream));
         let error = FunctionError::failed(failure("provider-http-error", Some(upstream)), &log(), 20);
-        assert_eq!(error.code(), ErrorCode::ActionScriptRuntimeError);
+        assert_eq!(error.code(FunctionKind::Action), ErrorCode::ActionScriptRuntimeError);
+        assert_eq!(error.code(FunctionKind::Sync), ErrorCode::SyncScriptFailure);
         assert!(error.is_retryable());
         let guest_code = FunctionError::failed(failure("sold-out", None), &log(), 1 << 10);
         assert!(!guest_code.is_retryable());

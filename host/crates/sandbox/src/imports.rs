@@ -181,6 +181,10 @@ impl run::Host for GuestState {
         Ok(run::Info { id: info.id, variant: info.variant, attempt: info.attempt })
     }
 
+    async fn is_full(&mut self) -> wasmtime::Result<bool> {
+        Ok(self.capabilities.run().is_full)
+    }
+
     async fn progress(&mut self, done: u64, total: Option<u64>) -> wasmtime::Result<()> {
         self.capabilities.progress(done, total);
         Ok(())

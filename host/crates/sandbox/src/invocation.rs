@@ -150,7 +150,10 @@ impl Sandbox {
             End::WallTime => Err(Interrupt::Limit(Limit::Wall(limits.wall)).into()),
             End::Limit(limit) => Err(Interrupt::Limit(limit).into()),
             End::Returned(output) => Ok(output),
-            End::Failed(failure) => Err(FunctionError::failed(failure, log, limits.output_bytes)),
+            End::Failed(failure) => {
+                hint_at_files(&failure.message, log);
+                Err(FunctionError::failed(failure, log, limits.output_bytes))
+            }
             End::Trapped(error) => {
                 Err(explain(error, state.memory.refused, state.panic.as_ref(), log, limits.output_bytes))
             }
@@ -228,6 +231,16 @@ fn explain(
     if let Some(limit) = refused {
         return Interrupt::Limit(limit).into();
     }
+    if let Some(Panic { message, .. }) = panic {
+        hint_at_files(message, log);
+        // The message of Rust's standard library for more than 2 GB, which it does not even request.
+        if message == "capacity overflow" {
+            log.note(
+                LogLevel::Error,
+                "the function requested more memory than any function can have; its limit is `memory`",
+            );
+        }
+    }
     let trap = error.downcast_ref::<Trap>();
     if panic.is_none() && trap == Some(&Trap::StackOverflow) {
         return Interrupt::Limit(Limit::Stack).into();
@@ -236,10 +249,24 @@ fn explain(
         (Some(Panic { message, location: Some(location) }), ..) => format!("{message} ({location})"),
         (Some(Panic { message, location: None }), ..) => message.clone(),
         (None, Some(trap), _) => trap.to_string(),
-        (None, None, Some(exit)) => format!("the function called exit({})", exit.0),
+        // WASI 0.2 passes on only whether the process was successful.
+        (None, None, Some(I32Exit(0))) => {
+            "the function ended its process with a success status; return from the function instead"
+                .to_owned()
+        }
+        (None, None, Some(I32Exit(_))) => {
+            "the function ended its process with a failure status; return an error instead".to_owned()
+        }
         (None, None, None) => error.root_cause().to_string(),
     };
     FunctionError::crashed(&message, log, max_bytes)
+}
+
+/// Explains the error code of a file that does not exist.
+fn hint_at_files(message: &str, log: &RunLog) {
+    if message.contains("os error 44") {
+        log.note(LogLevel::Error, "functions have no files: include them in the component, or fetch them");
+    }
 }
 
 fn frames(backtrace: &WasmBacktrace) -> String {

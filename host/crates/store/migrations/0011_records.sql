@@ -26,6 +26,10 @@ CREATE TABLE sync_states (
     attempts_without_progress   integer     NOT NULL DEFAULT 0,
     lacks_progress              boolean     NOT NULL DEFAULT false,
 
+    -- For syncs with `full_every`: whether a full run has begun and not completed, and when the last one completed.
+    full_in_progress            boolean     NOT NULL DEFAULT false,
+    last_full_at                timestamptz,
+
     -- When the sync last ran. Retention deletes the records of syncs that have not run for long. The column is
     -- indexed, so runs update it at most once an hour.
     last_run_at                 timestamptz NOT NULL DEFAULT now(),

@@ -32,6 +32,11 @@ pub struct Begun {
     pub idle_attempts: i32,
     /// When the first unreported attempt began, by the clock of the database with the records.
     pub row_began_at: DateTime<Utc>,
+    /// Whether a full run has begun and not completed. Only syncs with `full_every` store it.
+    pub full_in_progress: bool,
+    pub last_full_at: Option<DateTime<Utc>>,
+    /// The present time by the same clock.
+    pub now: DateTime<Utc>,
 }
 
 /// Stores the attempt's fencing token and returns the state to continue from. `unreported_since` identifies the series
@@ -64,7 +69,8 @@ pub async fn begin(
             lacks_progress = true
         WHERE sync_states.fence < excluded.fence
         RETURNING checkpoint, restores_pruned, counts, attempts_without_progress AS idle_attempts,
-                  first_attempt_at AS "row_began_at!"
+                  first_attempt_at AS "row_began_at!", full_in_progress, last_full_at,
+                  clock_timestamp() AS "now!"
         "#,
         attempt.connection.0,
         attempt.sync.as_str(),
@@ -75,6 +81,43 @@ pub async fn begin(
     )
     .fetch_optional(conn)
     .await
+}
+
+/// Stores that a full run begins, which starts without a checkpoint.
+pub async fn begin_full(conn: &mut PgConnection, attempt: &Attempt) -> sqlx::Result<()> {
+    sqlx::query!(
+        r#"
+        UPDATE sync_states SET full_in_progress = true, checkpoint = NULL
+        WHERE connection_pk = $1 AND sync_name = $2 AND variant = $3 AND fence = $4
+        "#,
+        attempt.connection.0,
+        attempt.sync.as_str(),
+        attempt.variant.as_str(),
+        attempt.fence,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Stores that a full run has ended. If it has completed, the time until the next one begins.
+pub async fn end_full(conn: &mut PgConnection, attempt: &Attempt, completed: bool) -> sqlx::Result<()> {
+    sqlx::query!(
+        r#"
+        UPDATE sync_states
+        SET full_in_progress = false,
+            last_full_at = CASE WHEN $5 THEN clock_timestamp() ELSE last_full_at END
+        WHERE connection_pk = $1 AND sync_name = $2 AND variant = $3 AND fence = $4
+        "#,
+        attempt.connection.0,
+        attempt.sync.as_str(),
+        attempt.variant.as_str(),
+        attempt.fence,
+        completed,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
 }
 
 /// Stores that a run has completed, so that payloads that are pruned from now on stay pruned.

@@ -441,6 +441,18 @@ pub enum ErrorCode {
         message = "Let the end user reconnect if the error persists. The message contains the provider's answer."
     )]
     RefreshTokenExternalError,
+    /// The sync returned an error, whose message is `message`. `details` contains its details. Without details,
+    /// `details` contains the function's own `code` and `message`.
+    #[strum(
+        message = "See the function's documentation. The sync is retried after 10, 20 and 40 seconds, and then at each scheduled run."
+    )]
+    SyncScriptFailure,
+    /// The function that handles a provider's webhook returned an error, as described for `sync_script_failure`.
+    #[strum(message = "See the function's documentation. The function is called again with growing delays.")]
+    WebhookScriptFailure,
+    /// The function that handles an event of a connection returned an error, as described for `sync_script_failure`.
+    #[strum(message = "See the function's documentation.")]
+    LifecycleScriptFailure,
     /// The sync makes no progress. Either several attempts in a row (five by default) were interrupted before they
     /// moved the checkpoint or changed a record. Or one attempt committed nothing new for longer than its limit
     /// `idle`.

@@ -126,7 +126,10 @@ pub fn statuses(code: ErrorCode) -> &'static [StatusCode] {
         ErrorCode::MassDeletionHeld
         | ErrorCode::NoProgress
         | ErrorCode::RefreshTokenExternalError
-        | ErrorCode::ScriptCancelled => &[],
+        | ErrorCode::ScriptCancelled
+        | ErrorCode::SyncScriptFailure
+        | ErrorCode::WebhookScriptFailure
+        | ErrorCode::LifecycleScriptFailure => &[],
     }
 }
 

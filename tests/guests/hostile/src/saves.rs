@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use syncline_sdk::bindings::syncline::integration::records::{self as boundary, Batch, Change, Deletion};
 use syncline_sdk::records::Counts;
-use syncline_sdk::{Error, Result, Writer, action, checkpoint, connection, http, run, sync};
+use syncline_sdk::{Error, Result, Writer, action, checkpoint, connection, http, log, run, sync};
 
 use crate::clock::wait;
 use crate::floods::spin;
@@ -107,12 +107,14 @@ struct CommitRaw {
     commits: Vec<RawCommit>,
     /// Pause after each commit.
     pause_ms: u64,
+    /// Adds to the log whether the run is full and from where it continues.
+    tells_start: bool,
     end: End,
 }
 
 impl Default for CommitRaw {
     fn default() -> Self {
-        Self { fetches: Vec::new(), commits: Vec::new(), pause_ms: 0, end: End::Return }
+        Self { fetches: Vec::new(), commits: Vec::new(), pause_ms: 0, tells_start: false, end: End::Return }
     }
 }
 
@@ -146,6 +148,10 @@ fn run_commits(own_list: &str) -> Result {
     let own: Option<Vec<RawCommit>> =
         metadata.get(own_list).map(|list| serde_json::from_value(list.clone())).transpose()?;
     let settings: CommitRaw = serde_json::from_value(metadata)?;
+    if settings.tells_start {
+        let checkpoint: Option<serde_json::Value> = checkpoint::get()?;
+        log::info!("full: {}, checkpoint: {checkpoint:?}", run::is_full());
+    }
     for url in settings.fetches {
         http::get(url).send_ok()?;
     }

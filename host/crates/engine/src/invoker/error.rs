@@ -9,6 +9,7 @@ use syncline_model::Problem;
 use syncline_sandbox::{FunctionError, Interrupt};
 use syncline_store::runs::RunError;
 use syncline_types::error_code::ErrorCode;
+use syncline_types::functions::FunctionKind;
 use syncline_types::ids::{ConnectionId, FunctionName, IntegrationKey};
 use syncline_types::json;
 use syncline_types::sanitize::{sanitize_json, sanitize_text};
@@ -67,7 +68,7 @@ impl ActionError {
             Self::KeyReused(_) => ErrorCode::IdempotencyKeyReused,
             Self::KeyInUse(_) => ErrorCode::IdempotencyKeyInUse,
             Self::HostsLost(_) => ErrorCode::HostLost,
-            Self::Function(error) => error.code(),
+            Self::Function(error) => error.code(FunctionKind::Action),
         }
     }
 
@@ -108,10 +109,10 @@ impl ActionError {
         }
     }
 
-    /// The error as the row of the run stores it.
-    pub(crate) fn to_run_error(&self) -> RunError {
+    /// The error as the row of the run stores it. Webhook and lifecycle functions run like actions, too.
+    pub(crate) fn to_run_error(&self, kind: FunctionKind) -> RunError {
         match self {
-            Self::Function(error) => function_run_error(error),
+            Self::Function(error) => function_run_error(error, kind),
             other => {
                 RunError { code: other.code(), message: sanitize_text(&other.to_string()), details: None }
             }
@@ -120,13 +121,13 @@ impl ActionError {
 }
 
 /// The error of a function as the row of its run stores it.
-pub(crate) fn function_run_error(error: &FunctionError) -> RunError {
+pub(crate) fn function_run_error(error: &FunctionError, kind: FunctionKind) -> RunError {
     let details = match error {
         FunctionError::Provider { upstream, .. } => Some(upstream.clone()),
         other => function_payload(other),
     };
     RunError {
-        code: error.code(),
+        code: error.code(kind),
         message: sanitize_text(&error.to_string()),
         details: details.map(sanitize_json),
     }

@@ -94,7 +94,7 @@ impl Attempt {
                 if let Err(error) = result {
                     self.report(error, &recording.live.log);
                 }
-                let error = result.as_ref().err().map(ActionError::to_run_error);
+                let error = result.as_ref().err().map(|error| error.to_run_error(self.kind));
                 let changes = recording.live.meter.changes();
                 let run = recording.end_with(error, usage).await;
                 if !self.write(jobs, result, &run, &changes).await {
@@ -133,6 +133,7 @@ impl Attempt {
                 id: self.job.to_string(),
                 variant: Variant::BASE.to_owned(),
                 attempt: self.number.max(1).cast_unsigned(),
+                is_full: false,
             },
             environment: &self.environment,
             connection: &self.connection,

@@ -123,7 +123,7 @@ async fn execute(
             let checkpoints = Checkpoints::default();
             Ended::Failed {
                 retry: RetryTime::of(&error),
-                error: function_run_error(&error),
+                error: function_run_error(&error, FunctionKind::Sync),
                 counts: None,
                 checkpoints,
             }
@@ -148,18 +148,18 @@ async fn try_execute(
         variant: claim.variant.clone(),
         fence: claim.fence,
     };
-    let begun = match begin(syncs, claim, function, &attempt).await? {
-        Beginning::Begun(begun) => begun,
+    let (begun, is_full) = match begin(syncs, claim, function, &attempt).await? {
+        Beginning::Begun { begun, is_full } => (begun, is_full),
         Beginning::ConnectionDeleted => return Ok(Ended::Dropped),
         Beginning::Superseded => return Ok(Ended::Lost),
     };
     let is_requested = matches!(claim.reason, DueReason::Trigger | DueReason::Start);
     if begun.idle_attempts >= syncs.settings.max_idle_attempts && !is_requested {
-        let start = Start::from(&begun)?;
+        let start = Start::from(&begun, is_full)?;
         let message = interrupted_message(begun.idle_attempts);
         return no_progress(syncs, claim, &attempt, &start, message, log).await;
     }
-    let start = Start::from(&begun)?;
+    let start = Start::from(&begun, is_full)?;
     if claim.resets {
         schedules::note_reset_done(&mut *syncs.store.connect().await?, claim).await?;
     }
@@ -187,6 +187,7 @@ async fn try_execute(
             id: claim.run_id.to_string(),
             variant: claim.variant.to_string(),
             attempt: (claim.failures + 1).max(1).cast_unsigned(),
+            is_full,
         },
         signals: Arc::clone(&control.signals),
         writer: writer.for_attempt(
@@ -239,7 +240,7 @@ async fn try_execute(
             }
             Ok(Ended::Failed {
                 retry: RetryTime::of(&error),
-                error: masked_error(function_run_error(&error), log),
+                error: masked_error(function_run_error(&error, FunctionKind::Sync), log),
                 counts: attempt_outcome.counts,
                 checkpoints: start.until(attempt_outcome.checkpoint),
             })

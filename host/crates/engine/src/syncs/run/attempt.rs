@@ -27,11 +27,14 @@ pub(crate) struct Start {
     pub(crate) row_began_at: DateTime<Utc>,
     checkpoint: Option<String>,
     pub(crate) idle_attempts: i32,
+    /// Whether the records that the run does not find are deleted.
+    pub(crate) is_full: bool,
 }
 
 impl Start {
-    pub(crate) fn from(begun: &Begun) -> serde_json::Result<Self> {
+    pub(crate) fn from(begun: &Begun, is_full: bool) -> serde_json::Result<Self> {
         Ok(Self {
+            is_full,
             carried: serde_json::from_value(begun.counts.clone())?,
             row_began_at: begun.row_began_at,
             checkpoint: begun.checkpoint.clone(),
@@ -68,7 +71,10 @@ pub(crate) struct AttemptOutcome {
 
 /// The result of [`begin`].
 pub(crate) enum Beginning {
-    Begun(Begun),
+    Begun {
+        begun: Begun,
+        is_full: bool,
+    },
     ConnectionDeleted,
     /// A later attempt has begun.
     Superseded,
@@ -91,7 +97,6 @@ pub(crate) async fn begin(
     };
     let models: Vec<_> = function.models.keys().map(ToString::to_string).collect();
     streams::assign(&mut tx, claim.connection, &models, &claim.variant, &claim.sync).await?;
-    let tracks_deletes = function.tracks_deletes();
     let empties_cache = claim.resets && claim.empties_cache;
     if empties_cache {
         // Saved records that were not reported yet are deleted too, so they are never reported.
@@ -100,10 +105,19 @@ pub(crate) async fn begin(
     if claim.resets && (begun.checkpoint.take().is_some() || empties_cache) {
         sync_states::store(&mut tx, attempt, &CheckpointChange::Clear, &begun.counts, false).await?;
     }
-    let mut names: Vec<_> = if tracks_deletes || empties_cache {
+    let is_full = is_full(function, &begun);
+    if function.has_incremental_runs() && is_full != begun.full_in_progress {
+        if is_full {
+            sync_states::begin_full(&mut tx, attempt).await?;
+            begun.checkpoint = None;
+        } else {
+            sync_states::end_full(&mut tx, attempt, false).await?;
+        }
+    }
+    let mut names: Vec<_> = if is_full || empties_cache {
         function.models.keys().map(|model| (model.clone(), claim.variant.clone())).collect()
     } else {
-        // An earlier deployment tracked deletions. No run completes that tracking any more.
+        // A deployment may have turned the detection of deletions off. No run completes it any more.
         streams::list_watched(&mut tx, claim.connection, &models, &claim.variant).await?
     };
     if empties_cache {
@@ -117,7 +131,7 @@ pub(crate) async fn begin(
             if empties_cache {
                 records::delete_all(&mut tx, &mut stream).await?;
             }
-            if !(tracks_deletes && function.models.contains_key(&stream.model)) {
+            if !(is_full && function.models.contains_key(&stream.model)) {
                 records::end_generation(&mut tx, &mut stream).await?;
             } else if begun.checkpoint.is_none() {
                 // A run that continues from a checkpoint belongs to the generation that set it.
@@ -129,11 +143,21 @@ pub(crate) async fn begin(
     failpoints::reach(Step::SyncBeginning);
     tx.commit().await?;
     failpoints::reach(Step::SyncBegun);
-    Ok(Beginning::Begun(begun))
+    Ok(Beginning::Begun { begun, is_full })
 }
 
-/// Completes an attempt after its function has returned. A full sync deletes the records that it did not find, and
-/// clears the checkpoint.
+/// Whether the records that the run does not find are to be deleted. A run without a checkpoint fetches everything.
+fn is_full(function: &DeployedFunction, begun: &Begun) -> bool {
+    if !function.has_incremental_runs() {
+        return function.tracks_deletes();
+    }
+    let is_due = |last| function.next_full_run(last).is_none_or(|due| due <= begun.now);
+    function.tracks_deletes()
+        && (begun.full_in_progress || begun.checkpoint.is_none() || begun.last_full_at.is_none_or(is_due))
+}
+
+/// Completes an attempt after its function has returned. A full run deletes the records that it did not find. It clears
+/// the checkpoint unless the next runs are incremental.
 pub(crate) async fn complete(
     syncs: &Syncs,
     function: &DeployedFunction,
@@ -148,7 +172,7 @@ pub(crate) async fn complete(
         counts.entry(model.clone()).or_default();
     }
     sync_states::note_restored(&mut tx, attempt).await?;
-    if !function.tracks_deletes() {
+    if !start.is_full {
         let checkpoint =
             sync_states::checkpoint(&mut tx, attempt.connection, &attempt.sync, &attempt.variant).await?;
         tx.commit().await?;
@@ -187,14 +211,22 @@ pub(crate) async fn complete(
         records::end_generation(&mut tx, &mut stream).await?;
         streams::store_head(&mut tx, &stream).await?;
     }
-    sync_states::store(&mut tx, attempt, &CheckpointChange::Clear, &json!(counts), false).await?;
+    // Incremental runs continue from the checkpoint of the full run.
+    let change =
+        if function.has_incremental_runs() { CheckpointChange::Keep } else { CheckpointChange::Clear };
+    sync_states::store(&mut tx, attempt, &change, &json!(counts), false).await?;
+    if function.has_incremental_runs() {
+        sync_states::end_full(&mut tx, attempt, true).await?;
+    }
+    let checkpoint =
+        sync_states::checkpoint(&mut tx, attempt.connection, &attempt.sync, &attempt.variant).await?;
     failpoints::reach(Step::SyncCompleting);
     tx.commit().await?;
     failpoints::reach(Step::SyncCompleted);
     if has_deleted {
         syncs.record_changes.note(attempt.connection);
     }
-    Ok(start.success(counts, None))
+    Ok(start.success(counts, checkpoint))
 }
 
 /// Keeps the generation of the run, so that an operator can approve its deletions. The next run lists everything again,

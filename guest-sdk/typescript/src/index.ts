@@ -25,4 +25,4 @@ export * as env from "./env.ts";
 export * as json from "./json.ts";
 export * as log from "./log.ts";
 export * as run from "./run.ts";
-export type { Project } from "./project.ts";
+export type { Project, ProjectIntegration, ProjectModel, Schema } from "./project.ts";

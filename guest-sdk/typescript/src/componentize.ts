@@ -1,7 +1,9 @@
 #!/usr/bin/env node
 /** The command `syncline-componentize`: builds the component of the project in the current folder. */
+import { createHash } from "node:crypto";
 import { existsSync } from "node:fs";
-import { mkdir, readFile, rename, writeFile } from "node:fs/promises";
+import { mkdir, readdir, readFile, rename, rm, stat, utimes, writeFile } from "node:fs/promises";
+import { createRequire } from "node:module";
 import { dirname, join, relative, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
@@ -20,6 +22,8 @@ src/index.ts.
 
 const SDK = dirname(fileURLToPath(import.meta.url));
 const WIT = join(SDK, "..", "wit");
+
+const ENGINE = (createRequire(import.meta.url)("componentize-qjs/package.json") as { version: string }).version;
 
 /** A mistake that the author can correct. */
 class Mistake extends Error {}
@@ -92,18 +96,9 @@ async function finish(
   for (const warning of result.warnings) console.error(await formatted(warning, "warning"));
   const bundled = performance.now();
   const { script, map } = scriptOf(result, options.project);
-  let component: Uint8Array;
-  try {
-    ({ component } = await componentize({ jsSource: script, witPath: WIT, world: "component", sync: true, disableGc: true }));
-  } catch (error) {
-    throw initializationFailed(error as Error, map);
-  }
+  const component = await componentOf(options.project, script, map);
   const made = performance.now();
-  await mkdir(dirname(options.out), { recursive: true });
-  // Renamed, so that no other process reads half a component.
-  const temporary = `${options.out}.${process.pid}.tmp`;
-  await writeFile(temporary, component);
-  await rename(temporary, options.out);
+  await writeWhole(options.out, component);
   if (options.timings) {
     const milliseconds = (from: number, to: number) => `${Math.round(to - from)} ms`;
     console.error(
@@ -111,6 +106,59 @@ async function finish(
         `${component.length} bytes in ${relative(options.project, options.out)}`,
     );
   }
+}
+
+/** The number of components that the cache of a project keeps. */
+const CACHED = 8;
+
+/**
+ * Makes the component of a script, or takes it from the project's cache. The engine's snapshot contains a time and random
+ * numbers, so only the cache makes two builds of one source equal.
+ */
+async function componentOf(project: string, script: string, map: SourceMap): Promise<Uint8Array> {
+  const cache = join(project, "node_modules", ".cache", "syncline-componentize");
+  const hash = createHash("sha256").update(script).update(ENGINE);
+  for (const file of (await readdir(WIT, { recursive: true })).sort()) {
+    if (file.endsWith(".wit")) hash.update(file).update(await readFile(join(WIT, file)));
+  }
+  const file = join(cache, `${hash.digest("hex")}.wasm`);
+  if (existsSync(file)) {
+    await utimes(file, new Date(), new Date());
+    return readFile(file);
+  }
+  let component: Uint8Array;
+  try {
+    ({ component } = await componentize({
+      jsSource: script,
+      witPath: WIT,
+      world: "component",
+      sync: true,
+      disableGc: true,
+    }));
+  } catch (error) {
+    throw initializationFailed(error as Error, map);
+  }
+  await writeWhole(file, component);
+  await removeOldest(cache);
+  return component;
+}
+
+async function removeOldest(cache: string): Promise<void> {
+  const files = await Promise.all(
+    (await readdir(cache))
+      .filter((name) => name.endsWith(".wasm"))
+      .map(async (name) => ({ path: join(cache, name), used: (await stat(join(cache, name))).mtimeMs })),
+  );
+  files.sort((a, b) => b.used - a.used);
+  await Promise.all(files.slice(CACHED).map(({ path }) => rm(path, { force: true })));
+}
+
+/** Writes a file such that no other process reads half of it. */
+async function writeWhole(file: string, bytes: Uint8Array): Promise<void> {
+  await mkdir(dirname(file), { recursive: true });
+  const temporary = `${file}.${process.pid}.tmp`;
+  await writeFile(temporary, bytes);
+  await rename(temporary, file);
 }
 
 async function bundling(project: string): Promise<esbuild.BuildOptions & { write: false }> {

@@ -42,6 +42,16 @@ test("a project with packages makes a component", (context) => {
   assert.deepEqual([...readFileSync(join(folder, "build/out.wasm")).subarray(0, 4)], [0, 0x61, 0x73, 0x6d]);
 });
 
+test("an unchanged source makes the same component", (context) => {
+  const folder = project(context, { "src/index.ts": ECHO });
+  const built = ["a", "b"].map((name) => {
+    const { status, stderr } = build(folder, "--out", `build/${name}.wasm`);
+    assert.equal(status, 0, stderr);
+    return readFileSync(join(folder, `build/${name}.wasm`));
+  });
+  assert.ok(built[0]?.equals(built[1] as Buffer));
+});
+
 const REJECTED: [name: string, files: Record<string, string>, message: RegExp][] = [
   ["no entry file", {}, /^error: the entry file src\/index\.ts does not exist\. Create it, or/],
   ["a wrong main", { "package.json": '{"main":"a.ts"}' }, /^error: package\.json: the file "a\.ts" in "main" does not exist/],

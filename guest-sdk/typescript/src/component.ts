@@ -92,9 +92,12 @@ function invoke(integration: Integration, kind: string, name: string, input: str
   events.setClock(now);
   setHost(imports);
   let outcome: Outcome | undefined;
-  integration.invoke(kind, name, input ?? undefined).then(
+  integration.start(
+    kind,
+    name,
+    input ?? undefined,
     (output) => (outcome = { output }),
-    (error: unknown) => (outcome = { error }),
+    (error) => (outcome = { error }),
   );
   const settled = events.runUntil(() => outcome !== undefined, outside, collectSometimes);
   reportLeft(events.clear());
@@ -140,7 +143,10 @@ function trap(message: string, error: unknown): never {
     log.write("error", [message, ...frames.map((frame) => `    ${frame}`), ...causes].join("\n"), undefined);
   }
   log.panicked(message, place);
-  throw new Error(message);
+  // The engine writes it to the log and traps.
+  const crash = new Error(message);
+  crash.stack = "";
+  throw crash;
 }
 
 function stackOf(error: unknown): { frames: string[]; place: string | undefined } {

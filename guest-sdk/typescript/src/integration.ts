@@ -155,18 +155,48 @@ export class Integration {
   }
 
   /** Runs a function. Input and output are JSON texts. */
-  async invoke(kind: string, name: string, input: string | undefined): Promise<string | undefined> {
-    const called = this.#functions.get(`${kind} ${name}`);
-    if (called === undefined) {
-      throw new SynclineError("unknown-function", `this component has no ${kind} \`${name}\``);
-    }
-    let succeeded = false;
+  invoke(kind: string, name: string, input: string | undefined): Promise<string | undefined> {
+    return new Promise((resolve, reject) => this.start(kind, name, input, resolve, reject));
+  }
+
+  /** Like `invoke`, without a promise for functions that are not async. */
+  start(
+    kind: string,
+    name: string,
+    input: string | undefined,
+    succeeded: (output: string | undefined) => void,
+    failed: (error: unknown) => void,
+  ): void {
+    const ended = (output: unknown): void => {
+      let text: string | undefined;
+      try {
+        text = kind === "action" && output !== undefined ? serializeOutput(output) : undefined;
+      } catch (error) {
+        broken(error);
+        return;
+      }
+      reportUnfinished(true);
+      succeeded(text);
+    };
+    const broken = (error: unknown): void => {
+      reportUnfinished(false);
+      failed(error);
+    };
+    let result: unknown;
     try {
-      const output = await called.run(this.#argument(kind, input) as never);
-      succeeded = true;
-      return kind === "action" && output !== undefined ? serializeOutput(output) : undefined;
-    } finally {
-      reportUnfinished(succeeded);
+      const called = this.#functions.get(`${kind} ${name}`);
+      if (called === undefined) {
+        throw new SynclineError("unknown-function", `this component has no ${kind} \`${name}\``);
+      }
+      result = called.run(this.#argument(kind, input) as never);
+    } catch (error) {
+      broken(error);
+      return;
+    }
+    if (typeof (result as PromiseLike<unknown> | undefined)?.then === "function") {
+      (result as PromiseLike<unknown>).then(ended, broken);
+    } else {
+      ended(result);
     }
   }
 

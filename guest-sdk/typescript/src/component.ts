@@ -48,9 +48,11 @@ define(
   "console",
   createConsole((level, message) => runs && log.write(level, message, undefined)),
 );
-let started = 0;
+// Each call of the host takes time, so the clock is read only by functions that need it.
+let started: number | undefined;
 const now = () => clock.now() / 1_000_000;
-define(globalThis, "performance", { now: () => now() - started });
+define(globalThis, "performance", { now: () => now() - (started ??= now()) });
+events.setClock(now);
 define(globalThis, "crypto", { getRandomValues, randomUUID });
 // The engine's generator has the same state in every run, because it is part of the component's snapshot.
 Math.random = () => {
@@ -88,8 +90,6 @@ type Outcome = { output: string | undefined } | { error: unknown };
 
 function invoke(integration: Integration, kind: string, name: string, input: string | null | undefined) {
   runs = true;
-  started = now();
-  events.setClock(now);
   setHost(imports);
   let outcome: Outcome | undefined;
   integration.start(
@@ -124,7 +124,7 @@ function reportLeft(requests: number): void {
   if (requests > 0) {
     log.write("warn", `${requests} requests were not sent, because the function returned without waiting for them`, undefined);
   }
-  for (const reason of takeUnhandled()) {
+  for (const reason of takeUnhandled() ?? []) {
     const { frames, place } = stackOf(reason);
     const where = place ? ` at ${place}` : "";
     log.write("error", `a promise was rejected without a handler${where}: ${String(reason)}\n${frames.join("\n")}`.trimEnd(), undefined);

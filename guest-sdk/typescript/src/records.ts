@@ -169,6 +169,7 @@ type DeepPartial<T> = T extends readonly unknown[] ? T : T extends object ? { [K
 
 /** Warns about changes that a run that succeeded has not saved, and forgets them. */
 export function reportUnfinished(succeeded: boolean): void {
+  if (unfinished.size === 0) return;
   for (const writer of unfinished) {
     const { model, changes } = writer.pending;
     if (succeeded) {

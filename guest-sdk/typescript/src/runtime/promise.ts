@@ -27,43 +27,126 @@ export function runJobs(): void {
 /** Rejected promises without a handler. */
 const unhandled = new Set<ComponentPromise<unknown>>();
 
-/** Returns the reasons of the rejections that no code has handled, and forgets them. */
-export function takeUnhandled(): unknown[] {
-  const reasons = [...unhandled].map((promise) => reasonOf(promise));
+/** Returns the reasons of the rejections that no code has handled, if there are any, and forgets them. */
+export function takeUnhandled(): unknown[] | undefined {
+  if (unhandled.size === 0) return undefined;
+  const reasons = [...unhandled].map((promise) => promise[VALUE]);
   unhandled.clear();
   return reasons;
 }
 
 type Resolve<T> = (value: T | PromiseLike<T>) => void;
 type Reject = (reason?: unknown) => void;
-type Reaction = { resolved: (value: unknown) => void; rejected: (reason: unknown) => void };
+type Executor = (resolve: Resolve<never>, reject: Reject) => void;
 interface Capability {
   promise: ComponentPromise<unknown>;
   resolve: Resolve<unknown>;
   reject: Reject;
 }
-type Constructor = new (executor: (resolve: Resolve<unknown>, reject: Reject) => void) => ComponentPromise<unknown>;
+type Constructor = new (executor: Executor) => ComponentPromise<unknown>;
 
-let reasonOf: (promise: ComponentPromise<unknown>) => unknown;
+/** What happens when a promise settles: a handler runs, and its result settles another promise. */
+interface Reaction {
+  fulfilled: unknown;
+  rejected: unknown;
+  /** A promise of this class, or the functions that settle a promise of another one. */
+  derived: ComponentPromise<unknown> | Capability;
+}
+
+// Symbols, because the engine is slower with private fields, and every `await` needs several promises.
+const STATE = Symbol("state");
+const VALUE = Symbol("value");
+const REACTIONS = Symbol("reactions");
+const HANDLED = Symbol("handled");
+const [PENDING, FULFILLED, REJECTED] = [0, 1, 2];
+
+/** Creates a promise that the caller settles. */
+const settledByCaller: Executor = () => undefined;
+
+function resolve(promise: ComponentPromise<unknown>, value: unknown): void {
+  if ((typeof value !== "object" && typeof value !== "function") || value === null) {
+    settle(promise, FULFILLED, value);
+    return;
+  }
+  if (value === promise) {
+    settle(promise, REJECTED, new TypeError("a promise cannot be resolved with itself"));
+    return;
+  }
+  let then: unknown;
+  try {
+    then = (value as { then?: unknown }).then;
+  } catch (error) {
+    settle(promise, REJECTED, error);
+    return;
+  }
+  if (typeof then !== "function") {
+    settle(promise, FULFILLED, value);
+    return;
+  }
+  enqueue(() => run(promise, then as Executor, value));
+}
+
+function settle(promise: ComponentPromise<unknown>, state: number, value: unknown): void {
+  const reactions = promise[REACTIONS];
+  promise[STATE] = state;
+  promise[VALUE] = value;
+  promise[REACTIONS] = undefined;
+  if (state === REJECTED && !promise[HANDLED]) unhandled.add(promise);
+  if (reactions) for (const reaction of reactions) enqueue(() => react(reaction, state, value));
+}
+
+function react({ fulfilled, rejected, derived }: Reaction, state: number, value: unknown): void {
+  const handler = state === FULFILLED ? fulfilled : rejected;
+  let result = value;
+  let resolves = state === FULFILLED;
+  if (typeof handler === "function") {
+    try {
+      result = handler(value);
+      resolves = true;
+    } catch (error) {
+      result = error;
+      resolves = false;
+    }
+  }
+  if (!(derived instanceof ComponentPromise)) (resolves ? derived.resolve : derived.reject)(result);
+  else if (resolves) resolve(derived, result);
+  else settle(derived, REJECTED, result);
+}
+
+/** Calls an executor or a method `then` with functions of which only the first call has an effect. */
+function run(promise: ComponentPromise<unknown>, executor: Executor, receiver?: unknown): void {
+  let called = false;
+  const reject: Reject = (reason) => {
+    if (called) return;
+    called = true;
+    settle(promise, REJECTED, reason);
+  };
+  const fulfill: Resolve<never> = (value) => {
+    if (called) return;
+    called = true;
+    resolve(promise, value);
+  };
+  try {
+    if (receiver === undefined) executor(fulfill, reject);
+    else Reflect.apply(executor, receiver, [fulfill, reject]);
+  } catch (error) {
+    reject(error);
+  }
+}
 
 export class ComponentPromise<T> {
-  #state: "pending" | "fulfilled" | "rejected" = "pending";
-  #value: unknown;
-  #reactions: Reaction[] = [];
-  #handled = false;
-
-  static {
-    reasonOf = (promise) => promise.#value;
-  }
+  declare [STATE]: number;
+  declare [VALUE]: unknown;
+  declare [REACTIONS]: Reaction[] | undefined;
+  declare [HANDLED]: boolean;
 
   constructor(executor: (resolve: Resolve<T>, reject: Reject) => void) {
     if (typeof executor !== "function") throw new TypeError("Promise resolver is not a function");
-    const { resolve, reject } = this.#functions();
-    try {
-      executor(resolve, reject);
-    } catch (error) {
-      reject(error);
-    }
+    this[STATE] = PENDING as number;
+    this[VALUE] = undefined;
+    this[REACTIONS] = undefined;
+    this[HANDLED] = false;
+    if (executor !== settledByCaller) run(this as ComponentPromise<unknown>, executor as Executor);
   }
 
   static get [Symbol.species](): unknown {
@@ -74,89 +157,22 @@ export class ComponentPromise<T> {
     return "Promise";
   }
 
-  #functions(): { resolve: Resolve<T>; reject: Reject } {
-    let called = false;
-    const reject: Reject = (reason) => {
-      if (called) return;
-      called = true;
-      this.#settle("rejected", reason);
-    };
-    const resolve: Resolve<T> = (value) => {
-      if (called) return;
-      called = true;
-      this.#resolve(value);
-    };
-    return { resolve, reject };
-  }
-
-  #resolve(value: unknown): void {
-    if (value === (this as unknown)) {
-      this.#settle("rejected", new TypeError("a promise cannot be resolved with itself"));
-      return;
-    }
-    if ((typeof value !== "object" && typeof value !== "function") || value === null) {
-      this.#settle("fulfilled", value);
-      return;
-    }
-    let then: unknown;
-    try {
-      then = (value as { then?: unknown }).then;
-    } catch (error) {
-      this.#settle("rejected", error);
-      return;
-    }
-    if (typeof then !== "function") {
-      this.#settle("fulfilled", value);
-      return;
-    }
-    enqueue(() => {
-      const { resolve, reject } = this.#functions();
-      try {
-        Reflect.apply(then as (...given: unknown[]) => unknown, value, [resolve, reject]);
-      } catch (error) {
-        reject(error);
-      }
-    });
-  }
-
-  #settle(state: "fulfilled" | "rejected", value: unknown): void {
-    this.#state = state;
-    this.#value = value;
-    const reactions = this.#reactions;
-    this.#reactions = [];
-    if (state === "rejected" && !this.#handled) unhandled.add(this as ComponentPromise<unknown>);
-    for (const reaction of reactions) this.#react(reaction);
-  }
-
-  #react(reaction: Reaction): void {
-    const react = this.#state === "fulfilled" ? reaction.resolved : reaction.rejected;
-    enqueue(() => react(this.#value));
-  }
-
   then<A = T, B = never>(
     fulfilled?: ((value: T) => A | PromiseLike<A>) | null,
     rejected?: ((reason: unknown) => B | PromiseLike<B>) | null,
   ): ComponentPromise<A | B> {
-    const { promise, resolve, reject } = capability(speciesOf(this));
-    const handler = (given: unknown, otherwise: (value: unknown) => void) =>
-      typeof given !== "function"
-        ? otherwise
-        : (value: unknown) => {
-            let result: unknown;
-            try {
-              result = (given as (value: unknown) => unknown)(value);
-            } catch (error) {
-              reject(error);
-              return;
-            }
-            resolve(result);
-          };
-    const reaction: Reaction = { resolved: handler(fulfilled, resolve), rejected: handler(rejected, reject) };
-    if (this.#state === "pending") this.#reactions.push(reaction);
-    else this.#react(reaction);
-    this.#handled = true;
-    unhandled.delete(this as ComponentPromise<unknown>);
-    return promise as ComponentPromise<A | B>;
+    const Class = this.constructor === ComponentPromise ? undefined : speciesOf(this);
+    const derived = Class ? capability(Class) : new ComponentPromise<unknown>(settledByCaller);
+    const reaction: Reaction = { fulfilled, rejected, derived };
+    const state = this[STATE];
+    if (state === PENDING) (this[REACTIONS] ??= []).push(reaction);
+    else {
+      const value = this[VALUE];
+      enqueue(() => react(reaction, state, value));
+      if (state === REJECTED) unhandled.delete(this as ComponentPromise<unknown>);
+    }
+    this[HANDLED] = true;
+    return (derived instanceof ComponentPromise ? derived : derived.promise) as ComponentPromise<A | B>;
   }
 
   catch<B = never>(rejected?: ((reason: unknown) => B | PromiseLike<B>) | null): ComponentPromise<T | B> {
@@ -176,6 +192,7 @@ export class ComponentPromise<T> {
   }
 
   static resolve(value?: unknown): ComponentPromise<unknown> {
+    if (value instanceof ComponentPromise && value.constructor === this) return value;
     return resolveWith(this as unknown as Constructor, value);
   }
 
@@ -247,7 +264,7 @@ function capability(Class: Constructor): Capability {
   let resolve: Resolve<unknown> | undefined;
   let reject: Reject | undefined;
   const promise = new Class((given, other) => {
-    resolve = given;
+    resolve = given as Resolve<unknown>;
     reject = other;
   });
   return { promise, resolve: resolve as Resolve<unknown>, reject: reject as Reject };

@@ -1,0 +1,308 @@
+"""Lists that the provider returns in pages, for all common kinds of paging."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Literal, TypeVar, overload
+
+from . import _json, log
+from ._typed import Mismatch, read
+from .error import Error
+from .http import Request, Response
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Paging:
+    """The kind of paging of a list, and the place of the items in a response.
+
+    Places are JSON pointers: `/data` is the key `data`, `/meta/next` is the key `next` in `meta`, and the empty text
+    is the whole response.
+    """
+
+    step: Literal["link", "cursor", "keyset", "offset", "page number"]
+    parameters: tuple[tuple[str, str], ...]
+    """Name of each parameter of the next page, and the place of its value."""
+    items: str
+    more: str | None
+    position: str | None
+
+    @classmethod
+    def link(cls, *, items: str = "", more: str | None = None) -> Paging:
+        """The response's header `Link` contains the next page with `rel="next"`."""
+        return cls("link", (), items, more, None)
+
+    @classmethod
+    def cursor(cls, place: str, parameter: str, *, items: str = "", more: str | None = None) -> Paging:
+        """The response contains a cursor at `place`, which is sent as the query parameter `parameter`."""
+        return cls("cursor", ((parameter, place),), items, more, None)
+
+    @classmethod
+    def last_id(cls, parameter: str, *, id: str = "/id", items: str = "", more: str | None = None) -> Paging:
+        """The id of the last item, at the place `id` in the item, is sent as the query parameter `parameter`."""
+        return cls("keyset", ((parameter, id),), items, more, None)
+
+    @classmethod
+    def keyset(cls, parameters: dict[str, str], *, items: str = "", more: str | None = None) -> Paging:
+        """The next page follows the values of the last item.
+
+        `parameters` has a query parameter for each field by which the list is sorted, with its place in the item:
+        `{"updated_since": "/updated_at", "after_id": "/id"}`.
+        """
+        if not parameters:
+            raise Error("invalid-paging", "`Paging.keyset` needs at least one parameter")
+        return cls("keyset", tuple(parameters.items()), items, more, None)
+
+    @classmethod
+    def offset(cls, parameter: str, *, items: str = "", more: str | None = None) -> Paging:
+        """The query parameter `parameter` is the number of items to skip."""
+        return cls("offset", ((parameter, ""),), items, more, None)
+
+    @classmethod
+    def page_number(cls, parameter: str, *, items: str = "", more: str | None = None) -> Paging:
+        """The query parameter `parameter` is the number of the page, from 1."""
+        return cls("page number", ((parameter, ""),), items, more, None)
+
+    def start(self, position: str | None) -> Paging:
+        """Begins at a `Page.next` of an earlier run. `None` is the start of the list."""
+        return replace(self, position=position)
+
+
+class Page(Sequence[T], Generic[T]):
+    """A page of a list: a sequence of its items."""
+
+    def __init__(self, items: list[T], next: str | None) -> None:
+        self.items = items
+        self.next = next
+        """The argument of `Paging.start` that continues after this page. `None` on the last page."""
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[T]: ...
+
+    def __getitem__(self, index: int | slice) -> T | list[T]:
+        return self.items[index]
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self.items)
+
+    def __repr__(self) -> str:
+        return f"Page({self.items!r}, next={self.next!r})"
+
+
+def pages(request: Request, paging: Paging, item: Any) -> Iterator[Page[Any]]:
+    """Returns the pages until a page without a next one, or until an empty page.
+
+    Raises `pagination-loop` if the provider's pages form a loop.
+    """
+    request = request.copy()
+    counter = 1 if paging.step == "page number" else 0
+    followed: set[str] = set()
+    previous: list[Any] | None = None
+    if paging.position is not None:
+        followed.add(paging.position)
+        counter = _follow(request, paging, paging.position)
+    while True:
+        response = request.send_ok()
+        body = _body(response)
+        raw = _items(response, body, paging)
+        if not raw:
+            return
+        if paging.step in ("offset", "page number"):
+            # A counter never repeats. A provider that ignores it returns the same page again.
+            if raw == previous:
+                raise _loop(request, followed, "returned the same page twice")
+            previous = raw
+        next = None if _is_last(body, paging) else _next(response, body, raw, paging, counter)
+        if next is None and not followed:
+            _warn_about_missing_place(request, body, paging)
+        yield Page(_convert(response, raw, item), next)
+        if next is None:
+            return
+        if next in followed:
+            raise _loop(request, followed, f"points to `{next}` a second time")
+        followed.add(next)
+        counter = _follow(request, paging, next)
+
+
+def _body(response: Response) -> Any:
+    try:
+        return _json.loads(response.body)
+    except ValueError as problem:
+        raise response.unexpected(str(problem)) from None
+
+
+def _items(response: Response, body: Any, paging: Paging) -> list[Any]:
+    found = find(body, paging.items)
+    if not isinstance(found, list):
+        raise response.unexpected(f"expected an array at `{paging.items}`")
+    return found
+
+
+def _convert(response: Response, raw: list[Any], item: Any) -> list[Any]:
+    items = []
+    for index, value in enumerate(raw):
+        try:
+            items.append(read(item, value))
+        except Mismatch as mismatch:
+            id = value.get("id") if isinstance(value, dict) else None
+            which = f"item {index}" if id is None else f"item {index} with the id `{id}`"
+            raise response.unexpected(f"{which} of the page: {mismatch}") from None
+    return items
+
+
+def _is_last(body: Any, paging: Paging) -> bool:
+    return paging.more is not None and find(body, paging.more) is False
+
+
+def _next(response: Response, body: Any, raw: list[Any], paging: Paging, counter: int) -> str | None:
+    match paging.step:
+        case "link":
+            return next_link(response.headers)
+        case "cursor":
+            return _text(response, body, paging.parameters[0][1])
+        case "keyset":
+            values = {}
+            for parameter, place in paging.parameters:
+                value = _text(response, raw[-1], place)
+                if value is None:
+                    raise response.unexpected(f"the last item of the page has no value at `{place}`")
+                values[parameter] = value
+            return next(iter(values.values())) if len(values) == 1 else _json.dumps(values)
+        case "offset":
+            return str(counter + len(raw))
+        case "page number":
+            return str(counter + 1)
+
+
+def _follow(request: Request, paging: Paging, next: str) -> int:
+    """Changes the request to the next page. Returns the counter of numbered pages."""
+    if paging.step == "link":
+        request.url = next
+        request.query = []
+    elif paging.step == "keyset" and len(paging.parameters) > 1:
+        for name, value in _keyset_values(paging, next).items():
+            request.set_query(name, value)
+    else:
+        request.set_query(paging.parameters[0][0], next)
+    if paging.step in ("offset", "page number"):
+        if not next.isascii() or not next.isdigit():
+            raise Error("invalid-paging", f"the start of the list must be a number (got `{next}`)")
+        return int(next)
+    return 0
+
+
+def _keyset_values(paging: Paging, position: str) -> dict[str, str]:
+    try:
+        values = read(dict[str, str], _json.loads(position))
+    except ValueError:
+        values = {}
+    if values.keys() != dict(paging.parameters).keys():
+        names = ", ".join(f"`{name}`" for name, _ in paging.parameters)
+        raise Error("invalid-paging", f"the start of the list must have values of {names} (got `{position}`)")
+    return {str(name): str(value) for name, value in values.items()}
+
+
+def _warn_about_missing_place(request: Request, body: Any, paging: Paging) -> None:
+    """A wrong pointer would silently end the list after the first page."""
+    if paging.step == "cursor" and not exists(body, paging.parameters[0][1]):
+        place = paging.parameters[0][1]
+        if paging.more is None or find(body, paging.more) is not False:
+            log.warn(
+                f"the first page of {request.target} has no value at `{place}`, so the list ends after it; "
+                "check the place of the cursor"
+            )
+
+
+def _loop(request: Request, followed: set[str], how: str) -> Error:
+    message = f"{request.target} {how} after {len(followed)} pages, so the list would never end"
+    return Error("pagination-loop", message)
+
+
+def _text(response: Response, value: Any, place: str) -> str | None:
+    """Returns the string or number at a place. `null` and the empty string count as absent."""
+    found = find(value, place)
+    if found is None or found == "":
+        return None
+    if isinstance(found, bool) or not isinstance(found, (str, int, float)):
+        raise response.unexpected(f"the value at `{place}` is neither a string nor a number")
+    return str(found)
+
+
+_ABSENT = object()
+
+
+def find(value: Any, place: str) -> Any:
+    """Returns the value at a JSON pointer (RFC 6901), or `None` if there is no value."""
+    found = _find(value, place)
+    return None if found is _ABSENT else found
+
+
+def exists(value: Any, place: str) -> bool:
+    """Returns whether there is a value at a JSON pointer. `null` is a value."""
+    return _find(value, place) is not _ABSENT
+
+
+def _find(value: Any, place: str) -> Any:
+    first, *segments = place.split("/")
+    if first:
+        raise Error(
+            "invalid-paging",
+            f"`{place}` is not a JSON pointer; a pointer is empty or starts with a slash, as in `/data`",
+        )
+    for segment in segments:
+        name = segment.replace("~1", "/").replace("~0", "~")
+        if isinstance(value, dict) and name in value:
+            value = value[name]
+        elif isinstance(value, list) and name.isascii() and name.isdigit() and int(name) < len(value):
+            value = value[int(name)]
+        else:
+            return _ABSENT
+    return value
+
+
+def next_link(headers: list[tuple[str, str]]) -> str | None:
+    """Returns the target of the first link with the relation `next` (RFC 8288)."""
+    for name, value in headers:
+        if name.lower() == "link":
+            target = _next_of(value)
+            if target is not None:
+                return target
+    return None
+
+
+def _next_of(value: str) -> str | None:
+    """A comma separates links, but it can also occur in a target or in a quoted string."""
+    while True:
+        _, opened, rest = value.partition("<")
+        target, closed, rest = rest.partition(">")
+        if not opened or not closed:
+            return None
+        parameters, value = _split_unquoted(rest, ",")
+        while parameters:
+            parameter, parameters = _split_unquoted(parameters, ";")
+            if _is_next(parameter):
+                return target
+
+
+def _split_unquoted(text: str, separator: str) -> tuple[str, str]:
+    quoted = escaped = False
+    for index, character in enumerate(text):
+        if character == '"' and not escaped:
+            quoted = not quoted
+        escaped = quoted and not escaped and character == "\\"
+        if character == separator and not quoted:
+            return text[:index], text[index + 1 :]
+    return text, ""
+
+
+def _is_next(parameter: str) -> bool:
+    name, equals, value = parameter.partition("=")
+    return bool(equals) and name.strip().lower() == "rel" and "next" in value.strip().strip('"').lower().split()

@@ -1,4 +1,4 @@
-"""The functions of the host that the SDK uses. In a component they are imports; in unit tests a fake host provides them."""
+"""The functions of the host: a component imports them, and in unit tests a fake host provides them."""
 
 from __future__ import annotations
 

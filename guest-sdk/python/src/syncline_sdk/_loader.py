@@ -7,7 +7,7 @@ import importlib.machinery
 import importlib.util
 import sys
 from collections.abc import Sequence
-from types import ModuleType
+from types import CodeType, ModuleType
 
 
 class Loader(importlib.machinery.SourceFileLoader):
@@ -21,9 +21,10 @@ class Loader(importlib.machinery.SourceFileLoader):
         with open(f"{self._folder}/{path}", "rb") as file:
             return file.read()
 
-    def get_code(self, fullname: str) -> object:
+    def get_code(self, fullname: str) -> CodeType:
         # Does not look for compiled files, whose content depends on the time.
-        return self.source_to_code(self.get_data(self.path), self.path)
+        code: CodeType = self.source_to_code(self.get_data(self.path), self.path)
+        return code
 
 
 class Finder:
@@ -47,7 +48,7 @@ class Finder:
 
 def load(files: dict[str, str], folder: str, preload: list[str], module: str) -> dict[str, str]:
     """Imports `module`, and afterwards what functions import when they run. Returns the text of each project file."""
-    sys.meta_path.insert(0, Finder(files, folder))  # type: ignore[arg-type]
+    sys.meta_path.insert(0, Finder(files, folder))
     importlib.import_module(module)
     for name in preload:
         try:

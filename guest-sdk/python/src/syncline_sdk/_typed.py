@@ -9,7 +9,6 @@ import dataclasses
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 Convert = Callable[[Any], Any]
@@ -35,9 +34,14 @@ def json_name(field: dataclasses.Field[Any]) -> str:
     return str(field.metadata.get("json", field.name))
 
 
-@lru_cache(maxsize=None)
 def _reader(expected: Any) -> Convert:
-    return _build_reader(expected)
+    found = _readers.get(expected)
+    if found is None:
+        found = _readers[expected] = _build_reader(expected)
+    return found
+
+
+_readers: dict[Any, Convert] = {}
 
 
 def read(expected: Any, value: Any) -> Any:
@@ -69,9 +73,14 @@ def write(value: Any) -> Any:
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
-@lru_cache(maxsize=None)
-def _fields_of(kind: type) -> tuple[tuple[str, str], ...]:
-    return tuple((field.name, json_name(field)) for field in dataclasses.fields(kind))
+def _fields_of(kind: type) -> list[tuple[str, str]]:
+    found = _fields.get(kind)
+    if found is None:
+        found = _fields[kind] = [(field.name, json_name(field)) for field in dataclasses.fields(kind)]
+    return found
+
+
+_fields: dict[type, list[tuple[str, str]]] = {}
 
 
 def name_of(value: Any) -> str:
@@ -215,7 +224,9 @@ def _member(inner: Convert, key: str, value: Any) -> Any:
 
 def _typed_dictionary(kind: Any, arguments: tuple[Any, ...]) -> Convert:
     hints = _hints(kind, arguments)
-    required = kind.__required_keys__
+    # If annotations are texts, `__required_keys__` does not know `NotRequired`.
+    marks = {key: get_origin(hint) for key, hint in get_type_hints(kind, include_extras=True).items()}
+    required = {key for key in kind.__required_keys__ if marks[key] is not typing.NotRequired}
     members = {key: _deferred(hint) for key, hint in hints.items()}
 
     def convert(value: Any) -> Any:

@@ -43,4 +43,7 @@ def cursor() -> str | None:
     value = (get() or {}).get("cursor")
     if value is None or isinstance(value, str):
         return value
-    raise Error("invalid-checkpoint", "the checkpoint's `cursor` is not a text; if its type has changed, reset the sync")
+    raise Error(
+        "invalid-checkpoint",
+        "the checkpoint's `cursor` is not a text; if its type has changed, reset the sync",
+    )

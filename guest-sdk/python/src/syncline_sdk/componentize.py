@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import ast
-import importlib
+import importlib.util
 import os
 import re
 import shutil
@@ -50,7 +50,9 @@ class Project:
         try:
             settings = tomllib.loads(file.read_text(encoding="utf-8"))
         except FileNotFoundError:
-            raise BuildError(f"{file}: the file does not exist; create it, or run the command in another folder") from None
+            raise BuildError(
+                f"{file}: the file does not exist; create it, or run the command in another folder"
+            ) from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
             raise BuildError(f"{file}: not a TOML file: {problem}") from None
         search_path = [path for path in (folder / "src", folder) if path.is_dir()]
@@ -103,7 +105,20 @@ def build(folder: Path, out: Path) -> None:
         _write_entry(stage, files, lazy, project.module)
         try:
             componentize.componentize(
-                [str(_wit())], [WORLD], [], False, None, [str(stage)], [], "syncline_entry", out, False, [], [], False, None
+                [str(_wit())],
+                [WORLD],
+                [],
+                False,
+                None,
+                [str(stage)],
+                [],
+                "syncline_entry",
+                out,
+                False,
+                [],
+                [],
+                False,
+                None,
             )
         except AssertionError as problem:
             raise _explained(str(problem), project, loaded) from None
@@ -201,7 +216,9 @@ def _stage_packages(project: Project, loaded: dict[str, ModuleType], stage: Path
 
 
 def _not_python(folder: str, names: list[str]) -> list[str]:
-    return [name for name in names if name in ("__pycache__", "tests") or name.endswith((".so", ".pyd", ".dylib", ".pyc"))]
+    return [
+        name for name in names if name in ("__pycache__", "tests") or name.endswith((".so", ".pyd", ".dylib", ".pyc"))
+    ]
 
 
 def _stage_sdk(stage: Path) -> None:
@@ -232,7 +249,7 @@ def _explained(output: str, project: Project, loaded: dict[str, ModuleType]) -> 
         path = getattr(module, "__file__", None) or ""
         if path and not path.endswith(".py"):
             return BuildError(
-                f"{place}: the module `{name}` contains native code ({Path(path).name}), which cannot run in a component; "
+                f"{place}: the module `{name}` contains native code ({Path(path).name}), which a component cannot run; "
                 "use a package that is written in Python only"
             )
         return BuildError(f"{place}: the module `{name}` does not exist in a component; do without it")
@@ -264,7 +281,7 @@ def _import_error(problem: BaseException, project: Project) -> str:
     if isinstance(problem, ModuleNotFoundError) and problem.name:
         package = problem.name.partition(".")[0]
         return (
-            f"{place}: there is no module `{problem.name}`; if it is in a package, add the package to `dependencies` in "
+            f"{place}: there is no module `{problem.name}`; if a package contains it, add the package to `dependencies` in "
             f"pyproject.toml and install it, for example with `{_shown(Path(sys.executable))} -m pip install {package}`"
         )
     details = "".join(traceback.format_exception_only(problem)).strip()

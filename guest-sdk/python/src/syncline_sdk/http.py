@@ -1,6 +1,6 @@
 """Requests to the provider. The host adds the connection's credentials; a function never sees them.
 
-    customer = http.get("/v1/customers/cus_1", query={"expand": "tax"}).send_ok().json(Customer)
+customer = http.get("/v1/customers/cus_1", query={"expand": "tax"}).send_ok().json(Customer)
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from urllib.parse import quote_plus
 
 from . import _json
 from ._host import WireRequest, WireResponse, host
-from ._typed import Mismatch, read, write
+from ._typed import read, write
 from .error import Error
 
 if TYPE_CHECKING:
@@ -104,6 +104,13 @@ class Request:
         """Sets a parameter and replaces one of the same name."""
         self.query = [pair for pair in self.query if pair[0] != name] + [(name, value)]
 
+    def set_member(self, name: str, value: str) -> None:
+        """Sets a member of the JSON body."""
+        body = _json.loads(self.body or b"{}")
+        if not isinstance(body, dict):
+            raise Error("invalid-paging", f"the body of {self.target} must be a JSON object to contain `{name}`")
+        self.body = _json_body({**body, name: value})
+
     def __repr__(self) -> str:
         return f"<Request {self.target}>"
 
@@ -111,9 +118,7 @@ class Request:
         try:
             self.body = writer(write(value))
         except (TypeError, ValueError) as problem:
-            raise Error(
-                "invalid-request", f"could not write the body of {self.target} as {form}: {problem}"
-            ) from None
+            raise Error("invalid-request", f"could not write the body of {self.target} as {form}: {problem}") from None
         if not any(name.lower() == "content-type" for name, _ in self.headers):
             self.headers.append(("content-type", content_type))
 
@@ -187,7 +192,14 @@ class Response:
         return f"<Response {self.status} of {self._target}>"
 
 
-def get(url: str, *, query: Pairs = (), headers: Pairs = (), retries: int | None = None, timeout: float | None = None) -> Request:
+def get(
+    url: str,
+    *,
+    query: Pairs = (),
+    headers: Pairs = (),
+    retries: int | None = None,
+    timeout: float | None = None,
+) -> Request:
     """Creates a `GET` request."""
     return Request("GET", url, query=query, headers=headers, retries=retries, timeout=timeout)
 

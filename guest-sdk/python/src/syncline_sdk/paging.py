@@ -28,6 +28,8 @@ class Paging:
     items: str
     more: str | None
     position: str | None
+    in_body: bool = False
+    """Whether the parameters are members of the request's JSON body, and not of its query."""
 
     @classmethod
     def link(cls, *, items: str = "", more: str | None = None) -> Paging:
@@ -35,9 +37,14 @@ class Paging:
         return cls("link", (), items, more, None)
 
     @classmethod
-    def cursor(cls, place: str, parameter: str, *, items: str = "", more: str | None = None) -> Paging:
-        """The response contains a cursor at `place`, which is sent as the query parameter `parameter`."""
-        return cls("cursor", ((parameter, place),), items, more, None)
+    def cursor(
+        cls, place: str, parameter: str, *, items: str = "", more: str | None = None, in_body: bool = False
+    ) -> Paging:
+        """The response contains a cursor at `place`, which is sent as the query parameter `parameter`.
+
+        With `in_body`, it is sent as a member of the request's JSON body.
+        """
+        return cls("cursor", ((parameter, place),), items, more, None, in_body)
 
     @classmethod
     def last_id(cls, parameter: str, *, id: str = "/id", items: str = "", more: str | None = None) -> Paging:
@@ -190,6 +197,8 @@ def _follow(request: Request, paging: Paging, next: str) -> int:
     elif paging.step == "keyset" and len(paging.parameters) > 1:
         for name, value in _keyset_values(paging, next).items():
             request.set_query(name, value)
+    elif paging.in_body:
+        request.set_member(paging.parameters[0][0], next)
     else:
         request.set_query(paging.parameters[0][0], next)
     if paging.step in ("offset", "page number"):

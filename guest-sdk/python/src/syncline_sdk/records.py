@@ -1,9 +1,9 @@
 """The records that the host stores and serves to the backend.
 
-    with Writer("Customer") as customers:
-        customers.save({"id": "cus_1"})
-        customers.delete("cus_0")
-        customers.cursor("evt_9")
+with Writer("Customer") as customers:
+    customers.save({"id": "cus_1"})
+    customers.delete("cus_0")
+    customers.cursor("evt_9")
 """
 
 from __future__ import annotations

@@ -5,12 +5,13 @@ from __future__ import annotations
 import linecache
 import logging
 import os
+import sys
 import traceback
 from typing import Any
 
 from componentize_py_types import Err
 from wit_world import exports
-from wit_world.imports import checkpoint, connection, environment, log, provider, records, run, types
+from wit_world.imports import checkpoint, connection, environment, integration_types, log, provider, records, run
 
 from . import __version__, _host, _json, functions
 from ._host import Change, Counts, Level, WireRequest, WireResponse
@@ -139,6 +140,10 @@ def start(sources: dict[str, str]) -> None:
     handler = Handler()
     handler.setFormatter(logging.Formatter("%(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
+    if "urllib.request" in sys.modules:
+        from . import _urllib
+
+        _urllib.install()
 
 
 _sources: dict[str, str] = {}
@@ -180,18 +185,18 @@ def _change(change: Change) -> Any:
     return _CHANGES[change.kind](records.Batch(change.model, change.items, change.variant))
 
 
-def _error(failure: types.Failure) -> Error:
+def _error(failure: integration_types.Failure) -> Error:
     details = None if failure.details is None else _json.loads(failure.details)
     return Error(failure.code, failure.message, details)
 
 
-def _failure(error: Error) -> Err[types.Failure]:
+def _failure(error: Error) -> Err[integration_types.Failure]:
     try:
         details = None if error.details is None else _json.dumps(write(error.details))
     except (TypeError, ValueError):
         # Details that JSON cannot represent must not hide the error.
         details = _json.dumps(repr(error.details))
-    return Err(types.Failure(error.code, _sound(error.message), details))
+    return Err(integration_types.Failure(error.code, _sound(error.message), details))
 
 
 def _sound(text: str) -> str:

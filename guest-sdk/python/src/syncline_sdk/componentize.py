@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import hashlib
 import importlib.util
 import os
 import re
@@ -19,12 +20,19 @@ import tomllib
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 
 from . import functions
 
 WORLD = "syncline:integration/integration"
+# The world of components that import `syncline_sdk.wasi_http`. componentize-py cannot join worlds with resources.
+HTTP_WORLD = "syncline:python/with-wasi-http"
+# Names of generated modules, which would otherwise depend on the worlds.
+INTERFACES = [("syncline:integration/types@0.1.0", "integration_types"), ("wasi:http/types@0.2.0", "http_types")]
+# Number of components that are kept for further builds of the same source, each of about 20 MB.
+MAX_KNOWN_BUILDS = 16
 # Modules of the SDK that a component does not need.
 OUTSIDE_OF_COMPONENTS = {"componentize.py", "testing", "testing.py"}
 # Modules that the standard library imports when it first needs them, which is too late in a component.
@@ -93,35 +101,71 @@ def main() -> int:
 def build(folder: Path, out: Path) -> None:
     """Builds the component of the project in `folder`. Raises `BuildError`."""
     project = Project.read(folder.resolve())
-    componentize = _componentize_py()
+    componentize_py = _componentize_py()
     before = set(sys.modules)
     lazy = _import_project(project)
     loaded = {name: module for name, module in sys.modules.items() if name not in before}
+    wit, world = [_wit()], WORLD
+    if "syncline_sdk.wasi_http" in loaded:
+        wit.append(Path(__file__).parent / "wasi")
+        world = HTTP_WORLD
     with tempfile.TemporaryDirectory(prefix="syncline-") as staging:
         stage = Path(staging)
         files = _stage_project(project, stage / "project")
         _stage_packages(project, loaded, stage)
         _stage_sdk(stage)
         _write_entry(stage, files, lazy, project.module)
-        try:
-            componentize.componentize(
-                [str(_wit())],
-                [WORLD],
-                [],
-                False,
-                None,
-                [str(stage)],
-                [],
-                "syncline_entry",
-                out,
-                False,
-                [],
-                [],
-                False,
-                None,
-            )
-        except AssertionError as problem:
-            raise _explained(str(problem), project, loaded) from None
+        known = _known_build([stage, *wit])
+        if not known.is_file():
+            built = known.with_name(f"{known.name}.{os.getpid()}")
+            try:
+                componentize_py.componentize(
+                    wit_path=wit,
+                    worlds=[world],
+                    features=[],
+                    all_features=False,
+                    world_module=None,
+                    python_path=[str(stage)],
+                    module_worlds=[],
+                    app_name="syncline_entry",
+                    output_path=built,
+                    stub_wasi=False,
+                    import_interface_names=INTERFACES,
+                    export_interface_names=[],
+                    full_names=False,
+                    intersect_world=None,
+                )
+            except AssertionError as problem:
+                raise _explained(str(problem), project, loaded) from None
+            built.replace(known)
+    os.utime(known)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(known, out)
+    _forget_old_builds(known.parent)
+
+
+def _known_build(folders: list[Path]) -> Path:
+    """Returns the file of the component that was built from the same content.
+
+    Python orders sets by a random seed while it starts, and the component contains the result. So two builds of the
+    same source differ, and the host would have to compile the component again.
+    """
+    digest = hashlib.sha256(version("componentize-py").encode())
+    for folder in folders:
+        for path in sorted(folder.rglob("*")):
+            if path.is_file():
+                content = path.read_bytes()
+                digest.update(f"{path.relative_to(folder).as_posix()}\0{len(content)}\0".encode() + content)
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "syncline" / "python"
+    cache.mkdir(parents=True, exist_ok=True)
+    return cache / f"{digest.hexdigest()}.wasm"
+
+
+def _forget_old_builds(cache: Path) -> None:
+    """Keeps the components that were used last."""
+    known = sorted(cache.glob("*.wasm*"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for old in known[MAX_KNOWN_BUILDS:]:
+        old.unlink(missing_ok=True)
 
 
 def _componentize_py() -> ModuleType:
@@ -225,7 +269,7 @@ def _stage_sdk(stage: Path) -> None:
     shutil.copytree(
         Path(__file__).parent,
         stage / "syncline_sdk",
-        ignore=lambda folder, names: [n for n in names if n in OUTSIDE_OF_COMPONENTS | {"__pycache__", "wit"}],
+        ignore=lambda folder, names: [n for n in names if n in OUTSIDE_OF_COMPONENTS | {"__pycache__", "wasi", "wit"}],
     )
 
 

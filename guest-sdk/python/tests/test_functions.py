@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import unittest
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NotRequired, TypedDict
 
@@ -135,11 +136,12 @@ def test_functions_have_only_the_rights_of_their_table(host: Host) -> None:
             customers.checkpoint({"a": 1})
 
     assert host.call(read_secret) == {"token": "t"}
-    for call, code in [
+    calls: list[tuple[Callable[[], Any], str]] = [
         (lambda: host.call(customers), "unknown-model"),
         (lambda: host.call(steal, {"name": "x"}), "not-allowed"),
         (lambda: host.call_webhook(customer_changed, {}), "invalid-checkpoint"),
-    ]:
+    ]
+    for call, code in calls:
         with pytest.raises(Error) as failed:
             call()
         assert failed.value.code == code
@@ -160,14 +162,15 @@ def test_wrong_declarations_name_the_line() -> None:
 
     def none() -> None: ...
 
-    for declare, function, problem in [
+    wrong: list[tuple[Callable[[Any], Any], Any, str]] = [
         (action, waits, "is `async`"),
         (action, two, "has 2 parameters; functions of this kind have one parameter at most"),
         (sync, two, "has 2 parameters; functions of this kind have no parameters"),
         (webhook, none, "has no parameter"),
-    ]:
+    ]
+    for declare, function, problem in wrong:
         with pytest.raises(TypeError, match=problem) as failed:
-            declare(function)  # type: ignore[operator]
+            declare(function)
         assert f"test_functions.py:{function.__code__.co_firstlineno}: `{function.__name__}`" in str(failed.value)
     with pytest.raises(ValueError, match="`created` is not an event"):
         lifecycle("created")  # type: ignore[arg-type]
@@ -175,7 +178,7 @@ def test_wrong_declarations_name_the_line() -> None:
 
 def test_a_function_without_a_host_says_how_to_create_one() -> None:
     with pytest.raises(RuntimeError, match="create a `syncline_sdk.testing.Host`"):
-        Writer("Customer").cursor("x") or connection.info()
+        connection.info()
 
 
 class WithUnittest(unittest.TestCase):

@@ -325,8 +325,8 @@ def _import_error(problem: BaseException, project: Project) -> str:
     if isinstance(problem, ModuleNotFoundError) and problem.name:
         package = problem.name.partition(".")[0]
         return (
-            f"{place}: there is no module `{problem.name}`; if a package contains it, add the package to `dependencies` in "
-            f"pyproject.toml and install it, for example with `{_shown(Path(sys.executable))} -m pip install {package}`"
+            f"{place}: there is no module `{problem.name}`; if a package contains it, add the package to "
+            f"`dependencies` in pyproject.toml and install it, for example with `{_shown(Path(sys.executable))} -m pip install {package}`"
         )
     details = "".join(traceback.format_exception_only(problem)).strip()
     source = f"\n    {own[-1][1].line}" if own and own[-1][1].line else ""

@@ -164,8 +164,8 @@ def test_wrong_declarations_name_the_line() -> None:
 
     wrong: list[tuple[Callable[[Any], Any], Any, str]] = [
         (action, waits, "is `async`"),
-        (action, two, "has 2 parameters; functions of this kind have one parameter at most"),
-        (sync, two, "has 2 parameters; functions of this kind have no parameters"),
+        (action, two, "has the parameters `a`, `b`; functions of this kind have one parameter"),
+        (sync, two, "has the parameters `a`, `b`; functions of this kind have no parameters"),
         (webhook, none, "has no parameter"),
     ]
     for declare, function, problem in wrong:

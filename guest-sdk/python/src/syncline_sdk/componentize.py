@@ -35,6 +35,7 @@ INTERFACES = [("syncline:integration/types@0.1.0", "integration_types"), ("wasi:
 MAX_KNOWN_BUILDS = 16
 # Modules of the SDK that a component does not need.
 OUTSIDE_OF_COMPONENTS = {"componentize.py", "testing", "testing.py"}
+NATIVE = {".so", ".pyd", ".dylib"}
 # Modules that the standard library imports when it first needs them, which is too late in a component.
 IMPORTED_LATE = ["_strptime", "encodings.ascii", "encodings.cp1252", "encodings.idna", "encodings.latin_1"]
 
@@ -136,7 +137,7 @@ def build(folder: Path, out: Path) -> None:
                     intersect_world=None,
                 )
             except AssertionError as problem:
-                raise _explained(str(problem), project, loaded) from None
+                raise _explained(str(problem)) from None
             built.replace(known)
     os.utime(known)
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -249,20 +250,22 @@ def _stage_project(project: Project, target: Path) -> dict[str, str]:
 
 def _stage_packages(project: Project, loaded: dict[str, ModuleType], stage: Path) -> None:
     """Copies the installed packages of which the project imported a module."""
-    for name in sorted({name.partition(".")[0] for name in loaded}):
-        path = getattr(sys.modules.get(name), "__file__", None)
-        if path is None or name == "syncline_sdk" or not _is_installed(Path(path)) or project.relative(path):
-            continue
-        if Path(path).name == "__init__.py":
-            shutil.copytree(Path(path).parent, stage / name, ignore=_not_python)
-        elif path.endswith(".py"):
+    for name in sorted({name.partition(".")[0] for name in loaded} - {"syncline_sdk"}):
+        module = sys.modules.get(name)
+        path = getattr(module, "__file__", None)
+        # A namespace package has folders, but no file.
+        folders = [Path(path).parent] if path and Path(path).name == "__init__.py" else []
+        if path is None:
+            folders = [Path(folder) for folder in getattr(module, "__path__", [])]
+        for folder in folders:
+            if _is_installed(folder) and not project.relative(str(folder)):
+                shutil.copytree(folder, stage / name, ignore=_not_python, dirs_exist_ok=True)
+        if path and not folders and path.endswith(".py") and _is_installed(Path(path)) and not project.relative(path):
             shutil.copyfile(path, stage / Path(path).name)
 
 
 def _not_python(folder: str, names: list[str]) -> list[str]:
-    return [
-        name for name in names if name in ("__pycache__", "tests") or name.endswith((".so", ".pyd", ".dylib", ".pyc"))
-    ]
+    return [name for name in names if name in ("__pycache__", "tests") or Path(name).suffix in {*NATIVE, ".pyc"}]
 
 
 def _stage_sdk(stage: Path) -> None:
@@ -283,17 +286,21 @@ def _write_entry(stage: Path, files: dict[str, str], lazy: list[str], module: st
     )
 
 
-def _explained(output: str, project: Project, loaded: dict[str, ModuleType]) -> BuildError:
+def _explained(output: str) -> BuildError:
     """Explains why the project cannot be imported in a component, although it can be imported here."""
     missing = re.search(r"ModuleNotFoundError: No module named '([^']+)'", output)
     place = _last_place(output)
     if missing:
         name = missing[1]
-        module = loaded.get(name) or sys.modules.get(name)
-        path = getattr(module, "__file__", None) or ""
-        if path and not path.endswith(".py"):
+        files = [
+            Path(path)
+            for loaded_name, module in sys.modules.items()
+            if f"{loaded_name}.".startswith(f"{name}.") and (path := getattr(module, "__file__", None))
+        ]
+        native = next((file.name for file in files if file.suffix in NATIVE), None)
+        if native:
             return BuildError(
-                f"{place}: the module `{name}` contains native code ({Path(path).name}), which a component cannot run; "
+                f"{place}: the module `{name}` contains native code ({native}), which a component cannot run; "
                 "use a package that is written in Python only"
             )
         return BuildError(f"{place}: the module `{name}` does not exist in a component; do without it")
@@ -326,7 +333,7 @@ def _import_error(problem: BaseException, project: Project) -> str:
         package = problem.name.partition(".")[0]
         return (
             f"{place}: there is no module `{problem.name}`; if a package contains it, add the package to "
-            f"`dependencies` in pyproject.toml and install it, for example with `{_shown(Path(sys.executable))} -m pip install {package}`"
+            f"`dependencies` in pyproject.toml, and run `{_shown(Path(sys.executable))} -m pip install {package}`"
         )
     details = "".join(traceback.format_exception_only(problem)).strip()
     source = f"\n    {own[-1][1].line}" if own and own[-1][1].line else ""

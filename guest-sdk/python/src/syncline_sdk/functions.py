@@ -154,8 +154,9 @@ def _declare(kind: Kind, function: F, name: str) -> F:
     required = [parameter for parameter in parameters if parameter.default is inspect.Parameter.empty]
     most = 1 if kind in ("action", "webhook") else 0
     if len(required) > most or len(parameters) > most:
-        expected = "one parameter at most, its input" if kind == "action" else f"{most or 'no'} parameter{'s'[most:]}"
-        raise DeclarationError(function, f"has {len(parameters)} parameters; functions of this kind have {expected}")
+        names = ", ".join(f"`{parameter.name}`" for parameter in parameters)
+        expected = "one parameter" if most else "no parameters"
+        raise DeclarationError(function, f"has the parameters {names}; functions of this kind have {expected}")
     if kind == "webhook" and not parameters:
         raise DeclarationError(function, "has no parameter; a webhook function has one, such as `call: Webhook[Body]`")
     existing = _functions.get((kind, name))

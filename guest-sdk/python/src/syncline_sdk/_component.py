@@ -160,6 +160,10 @@ def _report(exception: BaseException) -> None:
     imports = _host.host()
     imports.log("error", "".join(shown.format()).rstrip(), None)
     message = "".join(traceback.format_exception_only(exception)).strip()
+    if isinstance(exception, ImportError):
+        message += (
+            "; a component contains only modules that are imported while it is built: import it at the top of the file"
+        )
     imports.panicked(message, f"{own[-1].filename}:{own[-1].lineno}" if own else None)
 
 

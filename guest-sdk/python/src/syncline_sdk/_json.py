@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 def dumps(value: Any) -> str:
     """Writes a value of plain Python types. Raises `TypeError` or `ValueError` if JSON cannot represent it."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = _encode(value)
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -18,9 +18,14 @@ def dumps(value: Any) -> str:
 
 
 def loads(text: str | bytes) -> Any:
-    """Reads a JSON text. Raises `ValueError` if it is malformed."""
-    return json.loads(text, parse_constant=_refuse_constant)
+    """Reads a JSON text, as bytes in UTF-8. Raises `ValueError` if it is malformed."""
+    return _decode(text if isinstance(text, str) else text.decode("utf-8-sig"))
 
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"`{name}` is not a JSON value")
+
+
+# Building these for each call would take longer than writing a short record.
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+_decode = json.JSONDecoder(parse_constant=_refuse_constant).decode

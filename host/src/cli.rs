@@ -17,6 +17,7 @@ mod database;
 mod dead_letters;
 mod deploy;
 mod env;
+mod generate;
 mod installation;
 mod keys;
 mod project;
@@ -52,6 +53,8 @@ enum Command {
     Serve(Box<serve::ServeArgs>),
     /// Validate syncline.toml, and check that its components contain the functions that it lists
     Check(check::CheckArgs),
+    /// Write the types of the models that syncline.toml declares, in the language of each component
+    Generate(generate::GenerateArgs),
     /// Build the components and write the bundle
     Build(build::BuildArgs),
     /// Show what a bundle would change on a host, and deploy it
@@ -117,6 +120,7 @@ pub fn main() -> ExitCode {
         Command::DeadLetters(args) => runtime.block_on(dead_letters::run(args)),
         Command::Webhooks(args) => runtime.block_on(webhooks::run(args)),
         Command::Providers(args) => providers::run(&args),
+        Command::Generate(args) => generate::run(&args),
         Command::CompileComponent => unreachable!("handled above"),
     };
     match done {

@@ -2,6 +2,7 @@
 //! `host/crates` do the work; ARCHITECTURE.md describes them.
 
 pub mod cli;
+pub mod generate;
 pub mod guest_build;
 mod host;
 pub mod private_postgres;

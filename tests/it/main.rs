@@ -33,6 +33,7 @@ mod environments;
 mod failpoints;
 mod fairness;
 mod fuzz;
+mod generate;
 mod granted_credentials;
 mod guarantees;
 mod guest_builds;

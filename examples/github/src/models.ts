@@ -55,13 +55,13 @@ export const project: Project = {
   name: "github-example",
   models: {
     Issue: {
-      schema: {"type":"object","properties":{"id":{"type":"integer"},"number":{"type":"integer"},"title":{"type":"string"},"body":{"anyOf":[{"type":"string"},{"type":"null"}]},"state":{"enum":["open","closed"]},"author":{"anyOf":[{"type":"string"},{"type":"null"}]},"labels":{"type":"array","items":{"type":"string"}},"assignees":{"type":"array","items":{"type":"string"}},"comments":{"type":"integer"},"url":{"type":"string"},"created_at":{"type":"string","format":"date-time"},"updated_at":{"type":"string","format":"date-time"},"closed_at":{"anyOf":[{"type":"string","format":"date-time"},{"type":"null"}]}},"required":["id","number","title","state","labels","assignees","comments","url","created_at","updated_at"]},
+      schema: {"properties":{"assignees":{"items":{"type":"string"},"type":"array"},"author":{"anyOf":[{"type":"string"},{"type":"null"}]},"body":{"anyOf":[{"type":"string"},{"type":"null"}]},"closed_at":{"anyOf":[{"format":"date-time","type":"string"},{"type":"null"}]},"comments":{"type":"integer"},"created_at":{"format":"date-time","type":"string"},"id":{"type":"integer"},"labels":{"items":{"type":"string"},"type":"array"},"number":{"type":"integer"},"state":{"enum":["open","closed"]},"title":{"type":"string"},"updated_at":{"format":"date-time","type":"string"},"url":{"type":"string"}},"required":["id","number","title","state","labels","assignees","comments","url","created_at","updated_at"],"type":"object"},
     },
     Repository: {
-      schema: {"type":"object","properties":{"id":{"type":"integer"},"name":{"type":"string"},"full_name":{"type":"string"},"description":{"anyOf":[{"type":"string"},{"type":"null"}]},"private":{"type":"boolean"},"archived":{"type":"boolean"},"default_branch":{"type":"string"},"language":{"anyOf":[{"type":"string"},{"type":"null"}]},"url":{"type":"string"},"updated_at":{"anyOf":[{"type":"string","format":"date-time"},{"type":"null"}]}},"required":["id","name","full_name","private","archived","default_branch","url"]},
+      schema: {"properties":{"archived":{"type":"boolean"},"default_branch":{"type":"string"},"description":{"anyOf":[{"type":"string"},{"type":"null"}]},"full_name":{"type":"string"},"id":{"type":"integer"},"language":{"anyOf":[{"type":"string"},{"type":"null"}]},"name":{"type":"string"},"private":{"type":"boolean"},"updated_at":{"anyOf":[{"format":"date-time","type":"string"},{"type":"null"}]},"url":{"type":"string"}},"required":["id","name","full_name","private","archived","default_branch","url"],"type":"object"},
     },
     NewIssue: {
-      schema: {"type":"object","properties":{"title":{"type":"string"},"body":{"anyOf":[{"type":"string"},{"type":"null"}]},"labels":{"anyOf":[{"type":"array","items":{"type":"string"}},{"type":"null"}]},"assignees":{"anyOf":[{"type":"array","items":{"type":"string"}},{"type":"null"}]}},"required":["title"]},
+      schema: {"properties":{"assignees":{"anyOf":[{"items":{"type":"string"},"type":"array"},{"type":"null"}]},"body":{"anyOf":[{"type":"string"},{"type":"null"}]},"labels":{"anyOf":[{"items":{"type":"string"},"type":"array"},{"type":"null"}]},"title":{"type":"string"}},"required":["title"],"type":"object"},
     },
   },
   integrations: {

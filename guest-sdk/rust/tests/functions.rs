@@ -111,7 +111,7 @@ fn input_and_output_are_json_and_unit_means_no_output() {
 
 #[test]
 fn a_sync_runs_by_its_name() {
-    let host = syncline_sdk::testing::Host::new();
+    let host = Host::new();
     assert_eq!(call("sync", "customers", None), Ok(None));
     assert_eq!(host.progress(), Some((1, None)));
 }

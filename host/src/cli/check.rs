@@ -8,6 +8,7 @@ use clap::Args;
 
 use super::Done;
 use super::project::{Opened, Project, folder, show};
+use crate::generate::{generate, is_generated};
 use syncline_config::MINIMUM_INTERVAL;
 use syncline_crypto::random_bytes;
 use syncline_engine::{check_components, check_settings};
@@ -42,6 +43,18 @@ pub(super) async fn run(args: CheckArgs) -> anyhow::Result<Done> {
         Opened::Project(project) => project,
         Opened::Mistakes(diagnostics) => return report(&diagnostics),
     };
+    let mut stale = project.file.diagnostics();
+    for file in generate(project.folder(), &project.file) {
+        let is_stale = |text: String| is_generated(&text) && text != file.text;
+        if std::fs::read_to_string(project.folder().join(&file.path)).is_ok_and(is_stale) {
+            let message = format!("`{}` does not match the models", file.path.display());
+            let help = "run `syncline generate` to write it again";
+            stale.add(project.file.key(&["models"]), message, Some(help.to_owned()));
+        }
+    }
+    if !stale.is_empty() {
+        return report(&stale);
+    }
     let catalogue = Catalogue::load(args.providers_dir.as_deref())?;
     if args.no_build {
         let found = check_settings(&project.file, MINIMUM_INTERVAL, &catalogue);

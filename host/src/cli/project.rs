@@ -39,6 +39,10 @@ impl Project {
         })
     }
 
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     pub(super) fn bundle_path(&self) -> PathBuf {
         self.folder.join(BUNDLE)
     }

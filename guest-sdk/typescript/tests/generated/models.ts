@@ -56,7 +56,10 @@ export interface Integrations {
         };
         output: Customer;
       };
-      names: { input: unknown; output: string[] };
+      names: {
+        input: unknown;
+        output: string[];
+      };
     };
     webhooks: "customer-changed";
     lifecycle: "connection-validating";
@@ -73,17 +76,17 @@ export const project: Project = {
   name: "every-type",
   models: {
     Everything: {
-      schema: {"type":"object","properties":{"id":{"type":"integer"},"text":{"type":"string"},"amount":{"type":"number"},"open":{"type":"boolean"},"day":{"type":"string","format":"date"},"at":{"type":"string","format":"date-time"},"anything":{},"state":{"enum":["open","closed","a, b","it's"]},"customer":{"$ref":"#/$defs/Customer"},"address":{"type":"object","properties":{"street":{"type":"string"},"zip":{"anyOf":[{"type":"string"},{"type":"null"}]}},"required":["street"]},"tags":{"type":"array","items":{"type":"string"}},"matrix":{"type":"array","items":{"type":"array","items":{"type":"number"}}},"lines":{"type":"array","items":{"type":"object","properties":{"sku":{"type":"string"},"quantity":{"type":"integer"}},"required":["sku","quantity"]}},"gaps":{"type":"array","items":{"anyOf":[{"type":"string"},{"type":"null"}]}},"states":{"type":"array","items":{"enum":["on","off"]}},"note":{"anyOf":[{"type":"string"},{"type":"null"}]},"parent":{"anyOf":[{"$ref":"#/$defs/Everything"},{"type":"null"}]},"detail":{"anyOf":[{"type":"object","properties":{"reason":{"type":"string"}},"required":["reason"]},{"type":"null"}]},"strange-name":{"type":"string"}},"required":["id","text","amount","open","day","at","anything","state","customer","address","tags","matrix","lines","gaps","states","strange-name"]},
+      schema: {"properties":{"address":{"properties":{"street":{"type":"string"},"zip":{"anyOf":[{"type":"string"},{"type":"null"}]}},"required":["street"],"type":"object"},"amount":{"type":"number"},"anything":{},"at":{"format":"date-time","type":"string"},"customer":{"$ref":"#/$defs/Customer"},"day":{"format":"date","type":"string"},"detail":{"anyOf":[{"properties":{"reason":{"type":"string"}},"required":["reason"],"type":"object"},{"type":"null"}]},"gaps":{"items":{"anyOf":[{"type":"string"},{"type":"null"}]},"type":"array"},"id":{"type":"integer"},"lines":{"items":{"properties":{"quantity":{"type":"integer"},"sku":{"type":"string"}},"required":["sku","quantity"],"type":"object"},"type":"array"},"matrix":{"items":{"items":{"type":"number"},"type":"array"},"type":"array"},"note":{"anyOf":[{"type":"string"},{"type":"null"}]},"open":{"type":"boolean"},"parent":{"anyOf":[{"$ref":"#/$defs/Everything"},{"type":"null"}]},"state":{"enum":["open","closed","a, b","it's"]},"states":{"items":{"enum":["on","off"]},"type":"array"},"strange-name":{"type":"string"},"tags":{"items":{"type":"string"},"type":"array"},"text":{"type":"string"}},"required":["id","text","amount","open","day","at","anything","state","customer","address","tags","matrix","lines","gaps","states","strange-name"],"type":"object"},
     },
     Customer: {
-      schema: {"type":"object","properties":{"id":{"type":"string"},"email":{"anyOf":[{"type":"string"},{"type":"null"}]}},"required":["id"]},
+      schema: {"properties":{"email":{"anyOf":[{"type":"string"},{"type":"null"}]},"id":{"type":"string"}},"required":["id"],"type":"object"},
     },
     "Audit-Entry": {
       onBadRecord: "set_aside",
-      schema: {"type":"object","properties":{"id":{"type":"string"},"kind":{"type":"string"}},"required":["id","kind"],"additionalProperties":false},
+      schema: {"additionalProperties":false,"properties":{"id":{"type":"string"},"kind":{"type":"string"}},"required":["id","kind"],"type":"object"},
     },
     Invoice: {
-      schema: {"type":"object","properties":{"id":{"type":"string"},"total":{"type":"integer","minimum":0}},"required":["id"],"$id":"urn:syncline:model:Invoice"},
+      schema: {"$id":"urn:syncline:model:Invoice","properties":{"id":{"type":"string"},"total":{"minimum":0,"type":"integer"}},"required":["id"],"type":"object"},
     },
   },
   integrations: {
@@ -95,12 +98,12 @@ export const project: Project = {
       actions: {
         "create-customer": {
           models: ["Customer"],
-          input: {"type":"object","properties":{"email":{"type":"string"},"tags":{"anyOf":[{"type":"array","items":{"type":"string"}},{"type":"null"}]}},"required":["email"]},
+          input: {"properties":{"email":{"type":"string"},"tags":{"anyOf":[{"items":{"type":"string"},"type":"array"},{"type":"null"}]}},"required":["email"],"type":"object"},
           output: {"$ref":"#/$defs/Customer"},
         },
         names: {
           models: [],
-          output: {"type":"array","items":{"type":"string"}},
+          output: {"items":{"type":"string"},"type":"array"},
         },
       },
       webhooks: {

@@ -29,23 +29,29 @@ pub fn of_model(name: &ModelName, models: &Models) -> Value {
     of_type(&Type::Model(name.clone()), models)
 }
 
+/// Returns the schema of a model, with references such as `#/$defs/Customer` to the schemas of other models.
+pub fn definition(name: &ModelName, models: &Models) -> Value {
+    match models.get(name) {
+        Some(Model::Object(object)) => object_schema(object),
+        Some(Model::Schema { schema, .. }) => embedded(name, schema),
+        None => json!({}),
+    }
+}
+
+/// Returns the schema of a type, with references to models as in [`definition`].
+pub fn reference(ty: &Type) -> Value {
+    type_schema(ty)
+}
+
 fn define(ty: &Type, models: &Models, definitions: &mut Map<String, Value>) {
     let mut open = ty.models();
     while let Some(name) = open.pop() {
         if definitions.contains_key(name.as_str()) {
             continue;
         }
-        match models.get(name) {
-            Some(Model::Object(object)) => {
-                definitions.insert(name.to_string(), object_schema(object));
-                open.extend(object.fields.iter().flat_map(|field| field.ty.models()));
-            }
-            Some(Model::Schema { schema, .. }) => {
-                definitions.insert(name.to_string(), embedded(name, schema));
-            }
-            None => {
-                definitions.insert(name.to_string(), json!({}));
-            }
+        definitions.insert(name.to_string(), definition(name, models));
+        if let Some(Model::Object(object)) = models.get(name) {
+            open.extend(object.fields.iter().flat_map(|field| field.ty.models()));
         }
     }
 }

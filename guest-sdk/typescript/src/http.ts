@@ -91,7 +91,7 @@ export function patch(url: string | URL, options?: RequestOptions): PendingRespo
   return request("PATCH", url, options);
 }
 
-/** Sends a `DELETE` request. To import it by name, write `import { del as … }` or use `http.delete`. */
+/** Sends a `DELETE` request: `http.delete`. The word `delete` cannot be the name of a function. */
 function del(url: string | URL, options?: RequestOptions): PendingResponse {
   return request("DELETE", url, options);
 }

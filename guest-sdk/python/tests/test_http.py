@@ -54,13 +54,15 @@ def test_bodies_are_written_as_json_or_as_a_form(host: Host) -> None:
     host.answer("POST /x", 200, {})
     http.post("/x", json={"n": 12345678901234567890, "f": 0.1, "t": "é"}).send_ok()
     http.post("/x", form={"a": "b +&c", "yes": True, "no": None, "o": {"l": [1, {"x": "é"}]}}).send_ok()
+    http.post("/x", json=1, headers={"Content-Type": "application/merge-patch+json"}).send_ok()
     http.post("/x", body="text", headers={"Content-Type": "text/plain"}).send_ok()
-    json, form, text = host.requests
+    json, form, patch, text = host.requests
     assert (json.body.decode(), json.headers) == (
         '{"n":12345678901234567890,"f":0.1,"t":"é"}',
         {"content-type": "application/json"},
     )
     assert form.body == b"a=b+%2B%26c&yes=true&o%5Bl%5D%5B0%5D=1&o%5Bl%5D%5B1%5D%5Bx%5D=%C3%A9"
+    assert patch.headers == {"Content-Type": "application/merge-patch+json"}
     assert (text.body, text.headers) == (b"text", {"Content-Type": "text/plain"})
 
 

@@ -135,10 +135,19 @@ def _plain(name: str, accepts: Callable[[Any], bool]) -> Convert:
     return convert
 
 
+def _integer(value: Any) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    # `5.0` is an integer in JSON, and in `syncline.toml`.
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    raise Mismatch(f"expected integer, got {name_of(value)}")
+
+
 _SCALARS: dict[Any, Convert] = {
     str: _plain("string", lambda value: isinstance(value, str)),
     bool: _plain("boolean", lambda value: isinstance(value, bool)),
-    int: _plain("integer", lambda value: isinstance(value, int) and not isinstance(value, bool)),
+    int: _integer,
     # An integer is a number, too, and stays exact.
     float: _plain("number", lambda value: isinstance(value, (int, float)) and not isinstance(value, bool)),
 }

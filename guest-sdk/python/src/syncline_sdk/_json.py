@@ -19,7 +19,7 @@ def dumps(value: Any) -> str:
 
 def loads(text: str | bytes) -> Any:
     """Reads a JSON text, as bytes in UTF-8. Raises `ValueError` if it is malformed."""
-    return _decode(text if isinstance(text, str) else text.decode("utf-8-sig"))
+    return _decode(text if isinstance(text, str) else text.removeprefix(b"\xef\xbb\xbf").decode())
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -37,7 +37,27 @@ MAX_KNOWN_BUILDS = 16
 OUTSIDE_OF_COMPONENTS = {"componentize.py", "testing", "testing.py"}
 NATIVE = {".so", ".pyd", ".dylib"}
 # Modules that the standard library imports when it first needs them, which is too late in a component.
-IMPORTED_LATE = ["_strptime", "encodings.ascii", "encodings.cp1252", "encodings.idna", "encodings.latin_1"]
+IMPORTED_LATE = ["_strptime"] + [
+    f"encodings.{name}"
+    for name in (
+        "ascii",
+        "base64_codec",
+        "cp1252",
+        "hex_codec",
+        "idna",
+        "iso8859_1",
+        "iso8859_15",
+        "latin_1",
+        "punycode",
+        "raw_unicode_escape",
+        "unicode_escape",
+        "utf_16",
+        "utf_16_be",
+        "utf_16_le",
+        "utf_32",
+        "utf_8_sig",
+    )
+]
 
 
 class BuildError(Exception):

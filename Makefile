@@ -62,6 +62,11 @@ fuzz: guests ## send about 20,000 generated requests to a host; EXAMPLES=… set
 	SYNCLINE_FUZZ_EXAMPLES=$(or $(EXAMPLES),130) scripts/test-postgres \
 		cargo nextest run --workspace --test it --profile soak -E 'test(/^fuzz::/)'
 
+.PHONY: fuzz-parsers
+fuzz-parsers: ## give generated inputs to every parser, for MINUTES=5 each; SEED=… repeats a sequence
+	SYNCLINE_FUZZ_SECONDS=$$(($(or $(MINUTES),5) * 60)) SYNCLINE_FUZZ_SEED=$(SEED) \
+		cargo nextest run --workspace --lib --profile soak --test-threads $$(getconf _NPROCESSORS_ONLN) -E 'test(/(^|::)fuzz::/)'
+
 .PHONY: docs
 docs: ## generate the error reference and the OpenAPI document in docs/
 	SYNCLINE_WRITE_DOCS=1 cargo test --quiet --workspace --lib reference

@@ -64,6 +64,22 @@ mod tests {
         }
     }
 
+    mod fuzz {
+        use super::*;
+
+        #[test]
+        fn the_next_link_is_a_target_of_the_header_and_prints_itself() {
+            syncline_fuzz::check_text("link-headers", |header| {
+                let Some(target) = next_in(header) else { return };
+                assert!(header.contains(&format!("<{target}>")));
+                assert!(header.to_ascii_lowercase().contains("next"));
+                let printed = format!("<{target}>; rel=\"next\"");
+                assert_eq!(next_in(&printed).as_ref(), Some(&target));
+                assert_eq!(next_in(&format!("</first>; rel=first, {printed}, {header}")), Some(target));
+            });
+        }
+    }
+
     proptest! {
         #[test]
         fn any_target_is_found_among_other_links(target in "[^<>]{0,40}", title in "[^\"\\\\]{0,20}") {

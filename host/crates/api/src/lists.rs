@@ -155,6 +155,37 @@ mod tests {
         }
     }
 
+    mod fuzz {
+        use super::*;
+
+        #[test]
+        fn an_accepted_cursor_prints_itself() {
+            syncline_fuzz::check_text("list-cursors", |text| {
+                let cursors = cursors(1);
+                let checked = URL_SAFE_NO_PAD.decode(text).map(|position| cursors.encode(&position));
+                for text in [Some(text.to_owned()), checked.ok()].into_iter().flatten() {
+                    if let Ok(number) = cursors.decode_number(&text) {
+                        assert_eq!(cursors.encode_number(number), text);
+                    }
+                    if let Ok(position) = cursors.decode(&text, Some::<[u8; 24]>) {
+                        assert_eq!(cursors.encode(&position), text);
+                    }
+                }
+            });
+        }
+
+        #[test]
+        fn an_accepted_limit_is_the_number_or_the_maximum() {
+            syncline_fuzz::check_text("limits", |text| match parse_limit(Some(text), 100, 500) {
+                Ok(limit) => {
+                    let digits = text.trim_start_matches(['0', '+']);
+                    assert!(limit == 500 || limit.to_string() == digits, "{text} is {limit}");
+                }
+                Err(error) => assert!(format!("{error}").len() <= text.len() + 200),
+            });
+        }
+    }
+
     #[test]
     fn a_limit_is_a_whole_number_from_one_of_any_size() {
         for (text, limit) in [

@@ -434,4 +434,6 @@ fn prove(wanted: &HandshakeHmac, secrets: &WebhookSecrets, value: &str) -> Resul
 }
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;

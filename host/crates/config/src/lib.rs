@@ -12,6 +12,8 @@ pub mod bundle;
 mod diagnostics;
 mod environment;
 mod frequency;
+#[cfg(test)]
+mod fuzz;
 mod integrations;
 mod limits;
 mod models;

@@ -7,6 +7,8 @@
 mod assembly;
 mod canonical;
 mod formats;
+#[cfg(test)]
+mod fuzz;
 mod json;
 pub mod json_schema;
 mod keeping;

@@ -129,4 +129,6 @@ impl Catalogue {
 }
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;

@@ -204,6 +204,35 @@ mod tests {
         }
     }
 
+    mod fuzz {
+        use super::*;
+
+        /// The first line of the input is the content type, and the rest is the body.
+        #[test]
+        fn a_stored_payload_is_json_and_is_read_again_as_the_same() {
+            let webhook = webhook("form_member = \"payload\"\neach = \"/events\"");
+            syncline_fuzz::check("webhook-payloads", |input| {
+                let end = input.iter().position(|byte| *byte == b'\n').unwrap_or(input.len());
+                let body = input.get(end + 1..).unwrap_or_default();
+                let Ok(content_type) = HeaderValue::from_bytes(&input[..end]) else { return };
+                let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, content_type)]);
+                let Ok(payload) = Payload::parse(&headers, body, &webhook) else { return };
+                assert_eq!(json::parse(&payload.text).unwrap(), payload.json);
+                let again = Payload::read(payload.format, body, &webhook).unwrap();
+                assert_eq!((&again.json, &again.text), (&payload.json, &payload.text));
+                // Each byte that is not UTF-8 becomes a character of three bytes, and a control character six bytes.
+                assert!(payload.text.len() <= 6 * body.len() + 100);
+                let all = payload.only(&webhook, None);
+                assert_eq!(canonical_text(&all).as_ref(), Ok(&all));
+                let count = payload.events(&webhook).len();
+                let first = payload.only(&webhook, Some(&[0]));
+                let first = json::parse(&first).unwrap();
+                let events = first.get("events").and_then(Value::as_array);
+                assert!(events.is_none_or(|events| events.len() == count.min(1)), "{first}");
+            });
+        }
+    }
+
     #[test]
     fn a_form_member_may_contain_the_json() {
         let body = "payload=%7B%22type%22%3A%22view%22%7D";

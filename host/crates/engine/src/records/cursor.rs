@@ -94,6 +94,35 @@ mod tests {
         );
     }
 
+    mod fuzz {
+        use super::*;
+
+        #[test]
+        fn an_accepted_cursor_prints_itself() {
+            let read = |text: &str| {
+                let stream = StreamKey { connection: ConnectionPk(7), number: 3 };
+                decode(text, stream).map(|position| to_text(stream, position))
+            };
+            syncline_fuzz::check_text("record-cursors", |text| {
+                if let Ok(printed) = read(text) {
+                    assert_eq!(printed, text);
+                }
+                // With a right checksum, more than the checksum has to be right.
+                let Ok(mut bytes) = URL_SAFE_NO_PAD.decode(text) else { return };
+                bytes.resize(BYTES, 0);
+                let Ok(mut bytes) = <[u8; BYTES]>::try_from(bytes) else { return };
+                let check = check(&bytes);
+                bytes[21..].copy_from_slice(&check);
+                let checked = URL_SAFE_NO_PAD.encode(bytes);
+                match read(&checked) {
+                    Ok(printed) => assert_eq!(printed, checked),
+                    Err(InvalidCursor::Broken) => assert_ne!(bytes[0], FORMAT),
+                    Err(error) => assert_eq!(error, InvalidCursor::OtherStream),
+                }
+            });
+        }
+    }
+
     proptest! {
         #[test]
         fn a_cursor_decodes_to_its_position(connection: i64, number: i32, position: i64) {

@@ -141,6 +141,11 @@ impl Unit {
 impl CronText {
     fn parse(text: &str) -> Result<Self, FrequencyError> {
         let given = || text.to_owned();
+        // croner accepts a list without items, and then searches for a due time until the year 5000, for seconds.
+        if text.split_whitespace().flat_map(|field| field.split(',')).any(str::is_empty) {
+            let problem = "a list has an empty item; remove the extra comma".to_owned();
+            return Err(FrequencyError::Cron { given: given(), problem });
+        }
         let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
         let cron = parser
             .parse(text)
@@ -335,6 +340,14 @@ mod tests {
         assert!(refusal("every 32 days").contains("is too long; use"));
         assert!(refusal("every 99999999999 days").contains("is too long; use"));
         assert!(refusal("61 * * * *").starts_with("`61 * * * *` is not a valid cron expression: "));
+        for empty in [", * * * *", "0,,30 * * * *", "0 6, * * *"] {
+            assert_eq!(
+                refusal(empty),
+                format!(
+                    "`{empty}` is not a valid cron expression: a list has an empty item; remove the extra comma"
+                )
+            );
+        }
         assert_eq!(refusal("0 0 30 2 *"), "`0 0 30 2 *` is never due; use a date that exists");
         let hour = Duration::from_secs(3_600);
         assert_eq!(

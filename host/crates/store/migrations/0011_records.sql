@@ -62,7 +62,8 @@ CREATE TABLE streams (
 
     -- A full sync that would have deleted too many records is held: the positions that it has seen are kept, so that a
     -- client can still approve the deletions. `held_fence` is the fencing token of that attempt. While it waits for
-    -- the approval, its generation and start are here; after the approval, the number of deleted records.
+    -- the approval, its generation and start are here; after the approval, the number of deleted records and the
+    -- position before them.
     held_fence          bigint,
     held_generation     bigint,
     held_start          bigint,

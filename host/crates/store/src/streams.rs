@@ -58,13 +58,14 @@ impl Generation {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Held {
     /// The generation continues: records that are saved meanwhile count as seen.
-    Waiting {
-        fence: i64,
-        generation: Generation,
-    },
+    Waiting { fence: i64, generation: Generation },
+    /// The records are deleted. This is kept until a later run holds deletions, so that an interrupted approval can be
+    /// finished.
     Approved {
         fence: i64,
         deleted: i64,
+        /// The position before the deleted records.
+        before: i64,
     },
 }
 
@@ -75,12 +76,25 @@ impl Held {
         }
     }
 
-    fn read(fence: Option<i64>, generation: Option<Generation>, deleted: Option<i64>) -> Option<Self> {
-        let fence = fence?;
-        match generation {
-            Some(generation) => Some(Self::Waiting { fence, generation }),
-            None => Some(Self::Approved { fence, deleted: deleted.unwrap_or_default() }),
+    /// The position in the column `held_start`.
+    fn start(self) -> i64 {
+        match self {
+            Self::Waiting { generation, .. } => generation.start_position,
+            Self::Approved { before, .. } => before,
         }
+    }
+
+    fn read(
+        fence: Option<i64>,
+        generation: Option<i64>,
+        start: Option<i64>,
+        deleted: Option<i64>,
+    ) -> Option<Self> {
+        let (fence, start_position) = (fence?, start?);
+        Some(match generation {
+            Some(number) => Self::Waiting { fence, generation: Generation { number, start_position } },
+            None => Self::Approved { fence, deleted: deleted.unwrap_or_default(), before: start_position },
+        })
     }
 }
 
@@ -172,11 +186,7 @@ async fn lock_existing(
         dead_letters: row.dead_letters,
         generation: Generation::read(row.generation, row.generation_start),
         live_before: row.live_before,
-        held: Held::read(
-            row.held_fence,
-            Generation::read(row.held_generation, row.held_start),
-            row.held_deleted,
-        ),
+        held: Held::read(row.held_fence, row.held_generation, row.held_start, row.held_deleted),
     });
     Ok(streams.collect())
 }
@@ -311,7 +321,7 @@ pub async fn store_head(conn: &mut PgConnection, stream: &LockedStream) -> sqlx:
         stream.dead_letters,
         stream.held.map(Held::fence),
         stream.held_generation().map(|generation| generation.number),
-        stream.held_generation().map(|generation| generation.start_position),
+        stream.held.map(Held::start),
         match stream.held {
             Some(Held::Approved { deleted, .. }) => Some(deleted),
             _ => None,
@@ -347,7 +357,7 @@ pub async fn list_of_sync(
     Ok(models.into_iter().map(|model| (ModelName::from_stored(model), variant.clone())).collect())
 }
 
-/// Lists the streams of these models that have a generation in progress or held deletions.
+/// Lists the streams of these models that have a generation in progress or deletions that wait for approval.
 pub async fn list_watched(
     conn: &mut PgConnection,
     connection: ConnectionPk,
@@ -357,7 +367,7 @@ pub async fn list_watched(
     let watched = sqlx::query_scalar!(
         r#"
         SELECT model FROM streams
-        WHERE connection_pk = $1 AND model = ANY($2) AND variant = $3 AND num_nonnulls(generation, held_fence) > 0
+        WHERE connection_pk = $1 AND model = ANY($2) AND variant = $3 AND num_nonnulls(generation, held_generation) > 0
         "#,
         connection.0,
         models,

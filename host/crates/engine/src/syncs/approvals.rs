@@ -146,12 +146,11 @@ impl Syncs {
         let mut since = None;
         for mut stream in streams::lock(&mut tx, held.connection, &names, Some(&held.sync)).await? {
             // A run may have finished between the two statements.
-            let Some(deleted) = records::delete_held(&mut tx, &mut stream, fence).await? else {
-                return Err(ApprovalError::Superseded);
-            };
+            let held = records::delete_held(&mut tx, &mut stream, fence).await?;
+            let (deleted, seen_from) = held.ok_or(ApprovalError::Superseded)?;
             streams::store_head(&mut tx, &stream).await?;
             counts.insert(stream.model.clone(), ModelCounts { deleted, ..ModelCounts::default() });
-            since = since.min(Some(stream.now)).or(Some(stream.now));
+            since = since.min(Some(seen_from)).or(Some(seen_from));
         }
         tx.commit().await?;
         self.record_changes.note(held.connection);

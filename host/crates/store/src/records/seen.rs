@@ -4,6 +4,7 @@
 //! changed records move to positions after the generation's start. Live records that are neither have been deleted at
 //! the provider.
 
+use chrono::{DateTime, Utc};
 use roaring::RoaringTreemap;
 use sqlx::PgConnection;
 
@@ -27,10 +28,11 @@ pub async fn begin_generation(
     Ok(())
 }
 
-/// Ends the generation and drops everything that was tracked, including held deletions of an earlier run.
+/// Ends the generation and drops everything that was tracked, including held deletions of an earlier run. Keeps the
+/// outcome of an approval, because the host that has deleted the records may not have reported it yet.
 pub async fn end_generation(conn: &mut PgConnection, stream: &mut LockedStream) -> sqlx::Result<()> {
     stream.generation = None;
-    stream.held = None;
+    stream.held = stream.held.filter(|held| matches!(held, Held::Approved { .. }));
     delete_obsolete_seen(conn, stream).await
 }
 
@@ -51,7 +53,7 @@ pub async fn mark_seen(
     stream: &LockedStream,
     unchanged: &RoaringTreemap,
 ) -> sqlx::Result<()> {
-    if unchanged.is_empty() || (stream.generation.is_none() && stream.held.is_none()) {
+    if unchanged.is_empty() || (stream.generation.is_none() && stream.held_generation().is_none()) {
         return Ok(());
     }
     let mut positions = Vec::with_capacity(unchanged.serialized_size());
@@ -101,25 +103,49 @@ pub async fn delete_unseen(
     Ok(Unseen::Deleted(delete_pages(conn, stream, &unseen).await?))
 }
 
-/// Deletes the live records that a held attempt has not seen and that were not saved since. Returns their number, also
-/// if the deletion was done before. Returns `None` if the attempt's deletions are no longer held.
+/// Deletes the live records that a held attempt has not seen and that were not saved since. Returns their number, and the
+/// time from which readers see the deletions, also if they were deleted before. Returns `None` if the attempt's deletions
+/// are no longer held.
 pub async fn delete_held(
     conn: &mut PgConnection,
     stream: &mut LockedStream,
     fence: i64,
-) -> sqlx::Result<Option<u64>> {
+) -> sqlx::Result<Option<(u64, DateTime<Utc>)>> {
     match stream.held {
         Some(Held::Waiting { fence: held, generation }) if held == fence => {
             let seen = load_seen(conn, stream.key, generation).await?;
             let unseen = list_unseen(conn, stream.key, generation, &seen).await?;
+            let before = stream.last_position;
             let deleted = delete_pages(conn, stream, &unseen).await?;
-            stream.held = Some(Held::Approved { fence, deleted: deleted.cast_signed() });
+            stream.held = Some(Held::Approved { fence, deleted: deleted.cast_signed(), before });
             delete_obsolete_seen(conn, stream).await?;
-            Ok(Some(deleted))
+            Ok(Some((deleted, stream.now)))
         }
-        Some(Held::Approved { fence: held, deleted }) if held == fence => Ok(Some(deleted.cast_unsigned())),
+        Some(Held::Approved { fence: held, deleted, before }) if held == fence => {
+            let since = first_change_after(conn, stream.key, before).await?;
+            Ok(Some((deleted.cast_unsigned(), since.unwrap_or(stream.now))))
+        }
         _ => Ok(None),
     }
+}
+
+/// Returns the time of the first record that was changed after a position.
+async fn first_change_after(
+    conn: &mut PgConnection,
+    key: StreamKey,
+    position: i64,
+) -> sqlx::Result<Option<DateTime<Utc>>> {
+    sqlx::query_scalar!(
+        r#"
+        SELECT last_modified_at FROM records WHERE connection_pk = $1 AND stream_no = $2 AND position > $3
+        ORDER BY position LIMIT 1
+        "#,
+        key.connection.0,
+        key.number,
+        position,
+    )
+    .fetch_optional(conn)
+    .await
 }
 
 async fn delete_pages(

@@ -3,6 +3,8 @@
 //! A scene has two hosts. The keeper is frozen while the victim reaches the step at which it crashes or freezes. Then
 //! the keeper continues alone. A victim that was only frozen resumes when the keeper has finished.
 
+mod requests;
+
 use std::os::unix::process::ExitStatusExt;
 
 use serde_json::json;
@@ -47,11 +49,22 @@ const STATISTICS: &[(Step, u32)] = &[(Step::RunsCounting, 1), (Step::RunsCounted
 
 #[test]
 fn every_step_is_tested() {
-    let tested: Vec<Step> = [SYNC, JOB, DELETION, WEBHOOK, VARIANT, STATISTICS]
-        .concat()
-        .into_iter()
-        .map(|(step, _)| step)
-        .collect();
+    let tested: Vec<Step> = [
+        SYNC,
+        JOB,
+        DELETION,
+        WEBHOOK,
+        VARIANT,
+        STATISTICS,
+        requests::APPROVAL,
+        requests::REPLAY,
+        requests::DEPLOYMENT,
+        requests::DIVIDED_REPLAY,
+    ]
+    .concat()
+    .into_iter()
+    .map(|(step, _)| step)
+    .collect();
     assert_eq!(tested, Step::ALL);
 }
 
@@ -62,7 +75,10 @@ struct Scene {
 
 impl Scene {
     async fn create() -> Self {
-        let numbers = Numbers::new().await;
+        Self::with(Numbers::new().await).await
+    }
+
+    async fn with(numbers: Numbers) -> Self {
         let keeper = options(&numbers).spawn().await;
         numbers.set_up(&keeper).await;
         Self { keeper, numbers }
@@ -99,14 +115,33 @@ impl Scene {
         self.numbers.db.number(sql).await
     }
 
+    /// The sum of the counts in both databases, if there are two.
+    async fn count_everywhere(&self, sql: &str) -> i64 {
+        let mut count = 0;
+        for database in self.numbers.databases() {
+            count += database.number(sql).await;
+        }
+        count
+    }
+
+    async fn assert_settled(&self) {
+        for database in self.numbers.databases() {
+            assert_settled(database).await;
+        }
+    }
+
     async fn wait_for(&self, what: &str, sql: &str, count: i64) {
         eventually(what, async || (self.count(sql).await == count).then_some(())).await;
     }
 }
 
 fn options(numbers: &Numbers) -> HostOptions {
-    HostOptions::new()
-        .database(&numbers.db)
+    let options = HostOptions::new().database(&numbers.db);
+    let options = match &numbers.records {
+        Some(records) => options.variable("SYNCLINE_RECORDS_DATABASE_URL", &records.url()),
+        None => options,
+    };
+    options
         .variable("SYNCLINE_LEASE_SECONDS", "1")
         .variable("SYNCLINE_EGRESS_ALLOW", &numbers.receiver.address())
 }
@@ -119,8 +154,8 @@ fn trigger_action(victim: &Host, connection: &Connection, input: &str) {
     tokio::spawn(request.try_send());
 }
 
-async fn sync_at_every_step(fate: Fate) {
-    let scene = Scene::create().await;
+async fn sync_at_every_step(numbers: Numbers, fate: Fate) {
+    let scene = Scene::with(numbers).await;
     let numbers = &scene.numbers;
     for (step, nth) in SYNC {
         let connection = numbers.connect(&scene.keeper, step.name()).await;
@@ -131,17 +166,22 @@ async fn sync_at_every_step(fate: Fate) {
         scene.recover(victim, fate).await;
         numbers.assert_changed(&connection).await;
     }
-    assert_settled(&numbers.db).await;
+    scene.assert_settled().await;
 }
 
 #[tokio::test]
 async fn a_sync_survives_a_host_that_dies_at_any_step() {
-    sync_at_every_step(Fate::Dies).await;
+    sync_at_every_step(Numbers::new().await, Fate::Dies).await;
+}
+
+#[tokio::test]
+async fn a_sync_survives_a_host_that_dies_at_any_step_with_two_databases() {
+    sync_at_every_step(Numbers::with_two_databases().await, Fate::Dies).await;
 }
 
 #[tokio::test]
 async fn a_sync_survives_a_host_that_freezes_at_any_step() {
-    sync_at_every_step(Fate::Freezes).await;
+    sync_at_every_step(Numbers::new().await, Fate::Freezes).await;
 }
 
 async fn job_at_every_step(fate: Fate) {
@@ -170,7 +210,7 @@ async fn job_at_every_step(fate: Fate) {
         .await;
         assert!(reported.iter().all(|webhook| webhook.id() == reported[0].id()), "{name}: {reported:?}");
     }
-    assert_settled(&scene.numbers.db).await;
+    scene.assert_settled().await;
 }
 
 #[tokio::test]
@@ -183,8 +223,8 @@ async fn an_async_action_survives_a_host_that_freezes_at_any_step() {
     job_at_every_step(Fate::Freezes).await;
 }
 
-async fn deletion_at_every_step(fate: Fate) {
-    let scene = Scene::create().await;
+async fn deletion_at_every_step(numbers: Numbers, fate: Fate) {
+    let scene = Scene::with(numbers).await;
     for (step, nth) in DELETION {
         let name = step.name();
         let connection = scene.numbers.connect(&scene.keeper, name).await;
@@ -208,9 +248,12 @@ async fn deletion_at_every_step(fate: Fate) {
                   + (SELECT count(*) FROM sync_states WHERE connection_pk = {pk})
                   + (SELECT count(*) FROM schedules WHERE connection_pk = {pk})"
         );
-        scene.wait_for(&format!("{name}: no data is left"), &left, 0).await;
+        eventually(&format!("{name}: no data is left"), async || {
+            (scene.count_everywhere(&left).await == 0).then_some(())
+        })
+        .await;
         scene.recover(victim, fate).await;
-        assert_eq!(scene.count(&left).await, 0, "{name}: no data returns");
+        assert_eq!(scene.count_everywhere(&left).await, 0, "{name}: no data returns");
         connection.set_metadata(json!({ "count": 3 })).await;
         connection.wait_until_idle().await;
         assert_eq!(
@@ -219,17 +262,22 @@ async fn deletion_at_every_step(fate: Fate) {
             "{name}: the same id is a new connection"
         );
     }
-    assert_settled(&scene.numbers.db).await;
+    scene.assert_settled().await;
 }
 
 #[tokio::test]
 async fn a_deletion_survives_a_host_that_dies_at_any_step() {
-    deletion_at_every_step(Fate::Dies).await;
+    deletion_at_every_step(Numbers::new().await, Fate::Dies).await;
+}
+
+#[tokio::test]
+async fn a_deletion_survives_a_host_that_dies_at_any_step_with_two_databases() {
+    deletion_at_every_step(Numbers::with_two_databases().await, Fate::Dies).await;
 }
 
 #[tokio::test]
 async fn a_deletion_survives_a_host_that_freezes_at_any_step() {
-    deletion_at_every_step(Fate::Freezes).await;
+    deletion_at_every_step(Numbers::new().await, Fate::Freezes).await;
 }
 
 async fn webhook_at_every_step(fate: Fate) {
@@ -307,7 +355,7 @@ async fn variant_at_every_step(fate: Fate) {
         let again = connection.all(&[("model", "Number"), ("variant", "second")]).await;
         assert_eq!(again.len(), 10, "{name}: the variant can be created again");
     }
-    assert_settled(&scene.numbers.db).await;
+    scene.assert_settled().await;
 }
 
 #[tokio::test]
@@ -338,7 +386,7 @@ async fn statistics_at_every_step(fate: Fate) {
             "SELECT sum(succeeded + failed + cancelled + lost)::bigint FROM run_statistics WHERE hours = 1";
         assert_eq!(scene.count(counted).await, scene.count(ENDED).await, "{name}");
     }
-    assert_settled(&scene.numbers.db).await;
+    scene.assert_settled().await;
 }
 
 #[tokio::test]

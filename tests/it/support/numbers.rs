@@ -9,11 +9,22 @@ use super::{Api, Bundle, Connection, METADATA_KEY, Receiver, TestDatabase, Webho
 pub struct Numbers {
     pub receiver: Receiver,
     pub db: TestDatabase,
+    /// The records database, if it is a separate one.
+    pub records: Option<TestDatabase>,
 }
 
 impl Numbers {
     pub async fn new() -> Self {
-        Self { receiver: Receiver::start().await, db: TestDatabase::create().await }
+        Self { receiver: Receiver::start().await, db: TestDatabase::create().await, records: None }
+    }
+
+    pub async fn with_two_databases() -> Self {
+        let (db, records) = (TestDatabase::create_empty().await, TestDatabase::create_empty().await);
+        Self { receiver: Receiver::start().await, db, records: Some(records) }
+    }
+
+    pub fn databases(&self) -> impl Iterator<Item = &TestDatabase> {
+        [&self.db].into_iter().chain(&self.records)
     }
 
     /// Deploys the example and sets the webhook URL.

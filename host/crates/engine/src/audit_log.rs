@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use syncline_store::audit_log::{self, NewEntry};
 pub use syncline_store::audit_log::{Entry as AuditEntry, Filter as AuditFilter, Position as AuditPosition};
 use syncline_store::{RecordsTransaction, Store};
+use syncline_telemetry::failpoints::{self, Step};
 use syncline_types::actor::Actor;
 use syncline_types::error_code::ErrorCode;
 
@@ -119,5 +120,6 @@ pub(crate) async fn commit_records(
     let mut control = store.begin().await?;
     audit_log::write(&mut control, actor, entry).await?;
     tx.commit().await?;
+    failpoints::reach(Step::RecordsCommitted);
     control.commit().await
 }

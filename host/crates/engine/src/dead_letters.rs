@@ -26,6 +26,7 @@ use syncline_store::pages::PageLimit;
 use syncline_store::runs::Scope;
 use syncline_store::streams::{self, LockedStream, StreamKey};
 use syncline_store::{Store, closed_connections, connections, records};
+use syncline_telemetry::failpoints::{self, Step};
 use syncline_types::actor::Actor;
 use syncline_types::audit_log::{AuditAction, TargetKind};
 use syncline_types::error_code::ErrorCode;
@@ -223,7 +224,9 @@ impl DeadLetters {
         dead_letters::delete(&mut tx, &mut stream, &letter).await?;
         streams::store_head(&mut tx, &stream).await?;
         let entry = entry_of(environment, AuditAction::DeadLetterReplayed, &letter);
+        failpoints::reach(Step::LetterReplaying);
         commit_records(&self.store, tx, actor, &entry).await?;
+        failpoints::reach(Step::LetterReplayed);
         self.changes.note(letter.stream.connection);
         Ok(match (saved.added, saved.updated) {
             (0, 0) => Replayed::Unchanged,

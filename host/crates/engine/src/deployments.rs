@@ -36,6 +36,7 @@ use syncline_store::events::{Event, Events};
 use syncline_store::hosts::ALIVE_WITHIN;
 use syncline_store::integrations::{self, Integration, NewIntegration};
 use syncline_store::{DEADLOCK_TRIES, connection_errors, environments, is_deadlock, schedules};
+use syncline_telemetry::failpoints::{self, Step};
 use syncline_types::actor::Actor;
 use syncline_types::audit_log::{AuditAction, TargetKind};
 use syncline_types::error_code::ErrorCode;
@@ -268,6 +269,7 @@ impl Deployments {
         }
         let staged = stage(&mut tx, environment, &bundle, &file.config, &state, &deployment, actor).await?;
         tx.commit().await?;
+        failpoints::reach(Step::DeploymentStaged);
         if let Err(error) = self.switch(environment, &file.config, &staged, actor).await {
             deployments::fail(&mut *self.store.connect().await?, staged.pk).await?;
             return Err(error);
@@ -336,7 +338,10 @@ impl Deployments {
         });
         let entry = NewEntry::new(environment.pk, action, TargetKind::Deployment, config.name.as_str());
         audit_log::write(&mut tx, actor, &entry.with(details)).await?;
-        Ok(tx.commit().await?)
+        failpoints::reach(Step::DeploymentSwitching);
+        tx.commit().await?;
+        failpoints::reach(Step::DeploymentSwitched);
+        Ok(())
     }
 
     async fn set_environment(

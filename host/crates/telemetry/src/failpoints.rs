@@ -79,6 +79,28 @@ steps! {
     RunsCounting = "runs-counting",
     /// The counts of ended runs are committed.
     RunsCounted = "runs-counted",
+    /// The approval of a held deletion is stored, but nothing is deleted.
+    ApprovalBegun = "approval-begun",
+    /// The held records are deleted, but not committed.
+    ApprovalDeleting = "approval-deleting",
+    /// The deletion of the held records is committed, but the run is not approved.
+    ApprovalDeleted = "approval-deleted",
+    /// The run is approved and its webhook is queued, but not committed.
+    ApprovalEnding = "approval-ending",
+    /// The approval is committed, but its caller has not received the answer.
+    ApprovalEnded = "approval-ended",
+    /// The record of a dead letter is saved and the letter is deleted, but not committed.
+    LetterReplaying = "letter-replaying",
+    /// The replay of a dead letter is committed, but its caller has not received the answer.
+    LetterReplayed = "letter-replayed",
+    /// A deployment is stored, but no host has compiled it.
+    DeploymentStaged = "deployment-staged",
+    /// Deployment, schedules and settings are switched, but not committed.
+    DeploymentSwitching = "deployment-switching",
+    /// The switch is committed, but this host has not noticed it.
+    DeploymentSwitched = "deployment-switched",
+    /// With two databases: a change of records is committed, but its entry in the audit log is not.
+    RecordsCommitted = "records-committed",
 }
 
 /// What the failpoint does to the host.

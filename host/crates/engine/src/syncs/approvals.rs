@@ -18,6 +18,7 @@ use syncline_store::audit_log::{self, NewEntry};
 use syncline_store::events::Event;
 use syncline_store::runs::{self, HeldRun};
 use syncline_store::{closed_connections, records, streams};
+use syncline_telemetry::failpoints::{self, Step};
 use syncline_types::actor::Actor;
 use syncline_types::audit_log::{AuditAction, TargetKind};
 use syncline_types::error_code::ErrorCode;
@@ -74,6 +75,7 @@ impl Syncs {
         let held = runs::find_held(&mut conn, environment, id).await?.ok_or(ApprovalError::Unknown)?;
         runs::begin_approval(&mut conn, id, actor).await?;
         drop(conn);
+        failpoints::reach(Step::ApprovalBegun);
         let approved = self.try_approve(environment, id, &held, actor).await;
         if let Err(error) = &approved
             && !matches!(error, ApprovalError::Store(_))
@@ -152,7 +154,9 @@ impl Syncs {
             counts.insert(stream.model.clone(), ModelCounts { deleted, ..ModelCounts::default() });
             since = since.min(Some(seen_from)).or(Some(seen_from));
         }
+        failpoints::reach(Step::ApprovalDeleting);
         tx.commit().await?;
+        failpoints::reach(Step::ApprovalDeleted);
         self.record_changes.note(held.connection);
         Ok((counts, since.ok_or(ApprovalError::Superseded)?))
     }
@@ -191,7 +195,9 @@ impl Syncs {
         };
         let end = SyncEnd::Success { unreported: deleted, since };
         let written = outbound_webhooks::note_sync(&mut tx, &subject, &end, &Checkpoints::default()).await?;
+        failpoints::reach(Step::ApprovalEnding);
         tx.commit().await?;
+        failpoints::reach(Step::ApprovalEnded);
         if written > 0 {
             self.events.publish(Event::Webhooks);
         }

@@ -4,6 +4,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 #[path = "generated/src/models.rs"]
+#[expect(unused_qualifications, reason = "a project need not depend on serde_json itself")]
 mod models;
 
 use models::{AuditEntry, CreateCustomerInput, Everything, EverythingState, Invoice, NamesOutput};

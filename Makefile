@@ -32,7 +32,7 @@ build: setup ## build target/release/syncline, with its debug information in syn
 	@echo "$(TARGET_DIR)/release/syncline"
 
 .PHONY: test
-test: setup lint test-examples test-python test-workspace ## run all checks and tests that a change must pass
+test: setup lint test-examples test-typescript test-python test-workspace ## run all checks and tests that a change must pass
 
 .PHONY: test-examples
 test-examples: ## run the unit tests of the examples
@@ -42,6 +42,10 @@ test-examples: ## run the unit tests of the examples
 	done
 	node --test examples/backends/node/
 	cd examples/backends/python && python3 -B -m unittest --quiet
+
+.PHONY: test-typescript
+test-typescript: setup ## check the types of the TypeScript SDK and of examples in TypeScript, and run their tests
+	@scripts/test-typescript
 
 .PHONY: test-python
 test-python: setup ## check the types of the Python SDK and of examples in Python, and run their tests
@@ -82,7 +86,7 @@ lint: ## check formatting and lints
 	cargo clippy --workspace --all-targets -- --deny warnings
 
 .PHONY: guests
-guests: ## build the components of the examples and tests
+guests: setup ## build the components of the examples and tests
 	cargo build --package syncline --bin syncline
 	@for project in $(GUESTS); do \
 		echo "building $$project"; \

@@ -12,7 +12,7 @@ PROPERTIES = ",".join(field.name for field in fields(CompanyProperties))
 @sync
 def companies() -> None:
     """Saves all companies."""
-    paging = Paging.cursor("/paging/next/after", "after", items="/results")
+    paging = Paging.cursor("/paging/next/after", "after", items="/results").may_lack_place()
     request = http.get("/crm/v3/objects/companies", query={"limit": 100, "properties": PROPERTIES})
     with Writer("Company") as companies:
         for page in request.pages(paging, Company):

@@ -42,6 +42,7 @@ mod inbound_webhook_limits;
 mod inbound_webhooks;
 mod integrations;
 mod key_rotation;
+mod languages;
 mod late_hosts;
 mod lifecycle;
 mod limits;

@@ -112,7 +112,7 @@ def test_the_wheel_contains_everything_that_the_command_needs(tmp_path: Path, ca
     subprocess.run(wheel, check=True)
     [built] = tmp_path.glob("*.whl")
     names = {name.removeprefix("syncline_sdk/") for name in zipfile.ZipFile(built).namelist()}
-    wit = {f"wit/{path.name}" for path in (REPOSITORY / "wit/0.1.0").iterdir()}
+    wit = {f"wit/{path.name}" for path in (REPOSITORY / "wit/0.1.1").iterdir()}
     assert wit | {"py.typed", "wasi/world.wit", "wasi/deps/http/types.wit", "testing/models.py"} <= names
     subprocess.run([*run, "install", "--no-deps", "--target", str(tmp_path / "site"), str(built)], check=True)
     write(tmp_path / "project", main=MINIMAL)

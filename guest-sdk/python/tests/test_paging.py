@@ -95,6 +95,14 @@ def test_a_wrong_place_of_the_cursor_is_logged(host: Host) -> None:
     assert "has no value at `/nxet`" in host.log[0].message
 
 
+def test_a_wrong_place_of_the_cursor_fails_a_full_run(host: Host) -> None:
+    host.run_fully().answer("GET /list?limit=2", 200, items(1, next=None))
+    with pytest.raises(Error) as failed:
+        ids(Paging.cursor("/nxet", "after", items="/data"))
+    assert failed.value.code == "pagination-place-missing"
+    assert ids(Paging.cursor("/nxet", "after", items="/data").may_lack_place()) == [1]
+
+
 def test_a_wrong_place_of_the_items_is_an_error(host: Host) -> None:
     host.answer("GET /list?limit=2", 200, {"data": {"id": 1}})
     for place in ("/data", "/items"):

@@ -235,8 +235,9 @@ impl<T: DeserializeOwned> Pages<T> {
 
     /// Reports a place that the first page does not have, because the list may end there by mistake.
     fn check_places(&self, response: &Response, body: &str) -> Result {
+        let is_last = self.is_last(response, body)?;
         let cursor = match &self.paging.step {
-            Step::Cursor { at, .. } => Some(at),
+            Step::Cursor { at, .. } if !is_last => Some(at),
             _ => None,
         };
         for place in cursor.into_iter().chain(&self.paging.more) {

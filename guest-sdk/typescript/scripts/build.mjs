@@ -1,5 +1,5 @@
 // Builds `dist`, and copies the WIT files into the package.
-import { cp, readFile, rm } from "node:fs/promises";
+import { chmod, cp, readFile, rm } from "node:fs/promises";
 import { execFileSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
 
@@ -12,7 +12,9 @@ if (!inCode.includes(`"${name}"`) || !inCode.includes(`"${version}"`)) {
 
 await rm(folder("dist"), { recursive: true, force: true });
 await rm(folder("wit/deps/syncline-integration"), { recursive: true, force: true });
-await cp(folder("../../wit/0.1.0"), folder("wit/deps/syncline-integration"), { recursive: true });
+await cp(folder("../../wit/0.1.1"), folder("wit/deps/syncline-integration"), { recursive: true });
 execFileSync(process.execPath, [folder("node_modules/typescript/bin/tsc"), "--project", folder("tsconfig.json")], {
   stdio: "inherit",
 });
+// npm makes the command executable when it links the package, which may have happened before.
+await chmod(folder("dist/componentize.js"), 0o755);

@@ -74,6 +74,7 @@ export interface Host {
   };
   run: {
     get(): { id: string; variant: string; attempt: number };
+    isFull(): boolean;
     progress(done: number, total: number | undefined): void;
     cancelled(): boolean;
     now(): number;

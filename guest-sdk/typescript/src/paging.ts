@@ -5,6 +5,7 @@ import type { HostRequest } from "./host.ts";
 import { ok, unexpected } from "./http.ts";
 import * as json from "./json.ts";
 import * as log from "./log.ts";
+import { isFull } from "./run.ts";
 
 /** Places in a response are JSON pointers: `/data` is the key `data`, and the empty text is the whole response. */
 export interface PagingOptions {
@@ -12,6 +13,12 @@ export interface PagingOptions {
   items?: string;
   /** The place of a flag that is `false` on the last page, so that no empty last page is requested. */
   more?: string;
+  /**
+   * The provider leaves out the place of the cursor, or of `more`, if there is only one page. Otherwise, such a first
+   * page is suspicious: a wrong place would end every list after its first page. The function gets a warning in its log
+   * or, in a full run, the error `pagination-place-missing`.
+   */
+  mayLackPlace?: boolean;
   /** The first page: a `page.next` from the checkpoint of an earlier run. `undefined` is the start of the list. */
   start?: string | undefined;
 }
@@ -243,12 +250,13 @@ class List {
   }
 
   #warnAbsent(place: string): void {
-    if (this.#pages > 1) return;
+    if (this.#pages > 1 || this.#paging.options.mayLackPlace) return;
     const target = `${this.request.method} ${this.request.url}`;
-    log.warn(
-      `${target} returned nothing at \`${place}\` on the first page, so the list ends there. Check the place if ` +
-        "more pages are expected",
-    );
+    const message =
+      `${target} returned nothing at \`${place}\` on the first page, so the list may end too early; correct the place, ` +
+      "or set `mayLackPlace` if the provider leaves it out";
+    if (isFull()) throw new SynclineError("pagination-place-missing", message);
+    log.warn(message);
   }
 
   #loop(how: string): SynclineError {

@@ -14,6 +14,15 @@ export function info(): Info {
   return host().run.get();
 }
 
+/**
+ * Returns true if the host deletes the records that this run does not save, so that the function must fetch everything.
+ * This is the case for syncs with `track_deletes`; with `full_every`, only for some of their runs. A full run starts
+ * without a checkpoint.
+ */
+export function isFull(): boolean {
+  return host().run.isFull();
+}
+
 /** Reports how much of the work is done. Set `total` if it is known. */
 export function progress(done: number, total?: number): void {
   host().run.progress(done, total);

@@ -72,6 +72,7 @@ export class Host {
   #checkpoint: string | undefined;
   #progress: { done: number; total: number | undefined } | undefined;
   #cancelled = false;
+  #isFull = false;
   #function: ProjectFunction = { models: [] };
 
   /**
@@ -182,6 +183,12 @@ export class Host {
     return this;
   }
 
+  /** Makes the run full: the host deletes the records that it does not save. */
+  runFully(): this {
+    this.#isFull = true;
+    return this;
+  }
+
   /** Returns the current records of a model, sorted by id. */
   records<T = Payload>(model: string): T[] {
     const kept = [...(this.#records.get(model) ?? [])];
@@ -283,6 +290,7 @@ export class Host {
     },
     run: {
       get: () => ({ id: "00000000-0000-4000-8000-000000000000", variant: "base", attempt: 1 }),
+      isFull: () => this.#isFull,
       progress: (done, total) => {
         this.#progress = { done, total };
       },

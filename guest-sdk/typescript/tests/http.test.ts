@@ -118,6 +118,15 @@ test("a place that is absent on the first page is reported in the log", async ()
   assert.match(host.log()[0]?.message ?? "", /nothing at `\/meta\/nxt` on the first page/);
 });
 
+test("a place that is absent on the first page fails a full run", async () => {
+  const place = (mayLackPlace: boolean) =>
+    pagesOf(Paging.cursor("/meta/nxt", "after", { items: "/data", mayLackPlace }), (host) =>
+      host.runFully().answer("GET /l?limit=2", { data: items(1), meta: { next: "b" } }),
+    );
+  await assert.rejects(place(false), { code: "pagination-place-missing" });
+  assert.deepEqual((await place(true)).ids, [[1]]);
+});
+
 test("last id, offset and page number", async () => {
   const lastId = await pagesOf(Paging.lastId("after", { items: "/data", more: "/more" }), (host) => {
     host.answer("GET /l?limit=2", { data: items(1, 2), more: true });

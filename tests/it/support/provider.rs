@@ -160,6 +160,7 @@ impl Server {
             .route("/bomb", any(bomb))
             .route("/members", any(members))
             .route("/long", any(long))
+            .route("/list", any(list))
             .fallback(echo);
         let router = Router::new()
             .nest("/api", api)
@@ -348,6 +349,16 @@ async fn refuse_token(body: String) -> Response {
 async fn long(request: Request) -> Body {
     let bytes = request.uri().query().and_then(|bytes| bytes.parse().ok());
     Body::from(vec![b'x'; bytes.expect("the test specifies the length")])
+}
+
+/// A list of two pages. `?after=2` is the second one.
+async fn list(request: Request) -> Json<Value> {
+    let is_second = request.uri().query().is_some_and(|query| query.contains("after=2"));
+    Json(if is_second {
+        json!({ "items": [{ "id": 3, "name": "Linus" }], "next": null })
+    } else {
+        json!({ "items": [{ "id": 1, "name": "Ada" }, { "id": 2, "name": "Grace" }], "next": "2" })
+    })
 }
 
 async fn bomb() -> Response {

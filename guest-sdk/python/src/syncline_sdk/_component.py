@@ -97,6 +97,9 @@ class Imports:
         info = run.get()
         return info.id, info.variant, info.attempt
 
+    def is_full(self) -> bool:
+        return run.is_full()
+
     def progress(self, done: int, total: int | None) -> None:
         run.progress(done, total)
 

@@ -30,7 +30,7 @@ WORLD = "syncline:integration/integration"
 # The world of components that import `syncline_sdk.wasi_http`. componentize-py cannot join worlds with resources.
 HTTP_WORLD = "syncline:python/with-wasi-http"
 # Names of generated modules, which would otherwise depend on the worlds.
-INTERFACES = [("syncline:integration/types@0.1.0", "integration_types"), ("wasi:http/types@0.2.0", "http_types")]
+INTERFACES = [("syncline:integration/types@0.1.1", "integration_types"), ("wasi:http/types@0.2.0", "http_types")]
 # Number of components that are kept for further builds of the same source, each of about 20 MB.
 MAX_KNOWN_BUILDS = 16
 # Modules of the SDK that a component does not need.
@@ -202,7 +202,7 @@ def _componentize_py() -> ModuleType:
 def _wit() -> Path:
     """The WIT files are in the installed package, or in the repository."""
     here = Path(__file__).resolve().parent
-    for candidate in (here / "wit", here.parents[3] / "wit" / "0.1.0"):
+    for candidate in (here / "wit", here.parents[3] / "wit" / "0.1.1"):
         if (candidate / "world.wit").is_file():
             return candidate
     raise BuildError(f"the WIT files of syncline-sdk are missing in {here}; install the package again")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, TypeVar, overload
 
-from . import _json, log
+from . import _json, log, run
 from ._typed import Mismatch, read
 from .error import Error
 from .http import Request, Response
@@ -30,6 +30,8 @@ class Paging:
     position: str | None
     in_body: bool = False
     """Whether the parameters are members of the request's JSON body, and not of its query."""
+    lacks_place: bool = False
+    """Whether the provider leaves out the place of the cursor if there is only one page."""
 
     @classmethod
     def link(cls, *, items: str = "", more: str | None = None) -> Paging:
@@ -75,6 +77,15 @@ class Paging:
     def start(self, position: str | None) -> Paging:
         """Begins at a `Page.next` of an earlier run. `None` is the start of the list."""
         return replace(self, position=position)
+
+
+    def may_lack_place(self) -> Paging:
+        """The provider leaves out the place of the cursor if there is only one page.
+
+        Otherwise, such a first page is suspicious: a wrong place would end every list after its first page. The
+        function gets a warning in its log or, in a full run, the error `pagination-place-missing`.
+        """
+        return replace(self, lacks_place=True)
 
 
 class Page(Sequence[T], Generic[T]):
@@ -221,13 +232,17 @@ def _keyset_values(paging: Paging, position: str) -> dict[str, str]:
 
 def _warn_about_missing_place(request: Request, body: Any, paging: Paging) -> None:
     """A wrong pointer would silently end the list after the first page."""
-    if paging.step == "cursor" and not exists(body, paging.parameters[0][1]):
-        place = paging.parameters[0][1]
-        if paging.more is None or find(body, paging.more) is not False:
-            log.warn(
-                f"the first page of {request.target} has no value at `{place}`, so the list ends after it; "
-                "check the place of the cursor"
-            )
+    if paging.step != "cursor" or paging.lacks_place or exists(body, paging.parameters[0][1]):
+        return
+    if paging.more is not None and find(body, paging.more) is False:
+        return
+    message = (
+        f"the first page of {request.target} has no value at `{paging.parameters[0][1]}`, so the list may end too "
+        "early; correct the place, or call `may_lack_place` if the provider leaves it out"
+    )
+    if run.is_full():
+        raise Error("pagination-place-missing", message)
+    log.warn(message)
 
 
 def _loop(request: Request, followed: set[str], how: str) -> Error:

@@ -24,6 +24,15 @@ def info() -> Info:
     return Info(*host().run())
 
 
+def is_full() -> bool:
+    """Returns true if the host deletes the records that this run does not save, so that it must fetch everything.
+
+    This is the case for syncs with `track_deletes`; with `full_every`, only for some of their runs. A full run starts
+    without a checkpoint.
+    """
+    return host().is_full()
+
+
 def progress(done: int, total: int | None = None) -> None:
     """Reports how much of the work is done. Set `total` if it is known."""
     host().progress(done, total)

@@ -182,6 +182,11 @@ class Host:
         self._state.is_cancelled = True
         return self
 
+    def run_fully(self) -> Self:
+        """Makes the run full: the host deletes the records that it does not save."""
+        self._state.runs_fully = True
+        return self
+
     def records(self, model: str) -> list[dict[str, Any]]:
         """Returns the current records of a model, sorted by id."""
         kept = self._state.kept.get(model, {})
@@ -235,6 +240,7 @@ class _State:
         self.current_progress: tuple[int, int | None] | None = None
         self.time: int | None = None
         self.is_cancelled = False
+        self.runs_fully = False
         self.commits: list[Commit] = []
         self.requests: list[SentRequest] = []
         self.lines: list[LogLine] = []
@@ -381,6 +387,9 @@ class _State:
 
     def run(self) -> tuple[str, str, int]:
         return "00000000-0000-4000-8000-000000000000", "base", 1
+
+    def is_full(self) -> bool:
+        return self.runs_fully
 
     def progress(self, done: int, total: int | None) -> None:
         self.current_progress = (done, total)

@@ -22,7 +22,7 @@ pub(super) const MAX_PROBLEMS: usize = 10;
 pub(super) struct Problems(Vec<Problem>);
 
 /// The number of problems at some moment.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Mark(usize);
 
 impl Mark {

@@ -360,6 +360,11 @@ mod tests {
         let models = models(&[("Pair", &[("a", "string"), ("ab", "string")])]);
         assert!(problems("Pair", &models, r#"{"a":[1],"ab":"","a":"x"}"#).is_empty());
         assert_eq!(problems("Pair", &models, r#"{"a":"x","ab":1,"a":2}"#).len(), 2);
+        assert!(problems("Pair", &models, r#"{"a":1,"ab":"","a":2,"a":"x"}"#).is_empty());
+        assert_eq!(
+            problems("Pair", &models, r#"{"a":1,"ab":"","a":2}"#),
+            ["at /a: expected string, got integer"]
+        );
         let half = problems("Pair", &models, r#"{"a":"\ud83d","ab":"","a":"x"}"#);
         assert_eq!(
             half,

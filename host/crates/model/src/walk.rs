@@ -248,7 +248,7 @@ impl<'t, 's> Walk<'t, 's> {
         if self.scanner.peek() != b'}' {
             loop {
                 let member_start = self.scanner.at;
-                let mark = self.problems.mark();
+                let mut mark = self.problems.mark();
                 if self.scanner.peek() != b'"' {
                     return Err(self.scanner.malformed("a key in double quotes"));
                 }
@@ -264,6 +264,8 @@ impl<'t, 's> Walk<'t, 's> {
                     as_text = false;
                 } else {
                     let expected = fields.as_mut().map_or(Expected::ANY, |fields| self.field(fields, key));
+                    // The problems of an earlier value of the same key may have been removed.
+                    mark = mark.min(self.problems.mark());
                     let value = match &mut record {
                         Some(record) if self.is_key(key, "id") => self.id(record, expected)?,
                         _ => self.value(expected)?,

@@ -57,11 +57,18 @@ fn escaped(text: &str) -> String {
 fn equal_json_has_one_canonical_form() {
     syncline_fuzz::check_text("json", |text| {
         let form = canonical_text(text);
-        assert_eq!(form.is_ok(), serde_json::from_str::<IgnoredAny>(text).is_ok());
+        let is_json = serde_json::from_str::<IgnoredAny>(text).is_ok();
         let form = match form {
             Ok(form) => form,
-            Err(malformed) => return assert!(malformed.at <= text.len()),
+            Err(malformed) => {
+                assert!(malformed.at <= text.len());
+                // serde_json skips values of any depth.
+                let is_too_deep = malformed.expected.contains("levels");
+                assert!(is_too_deep || !is_json, "{malformed}");
+                return;
+            }
         };
+        assert!(is_json);
         assert!(form.len() <= text.len());
         assert_eq!(canonical_text(&form).as_ref(), Ok(&form));
         assert_eq!(canonical_text(&syncline_types::json::indented(text)).as_ref(), Ok(&form));
@@ -113,7 +120,7 @@ fn accepted_records_stay_the_same_when_they_are_saved_again() {
         for record in split(text, &order, OPTIONS).unwrap().records {
             let same = batch.records.iter().find(|other| other.index == record.index).unwrap();
             assert_eq!(*same, record);
-            assert!(order.check(&record.payload).is_ok());
+            assert_eq!(order.check(&record.payload), Ok(()));
         }
     });
 }

@@ -79,7 +79,7 @@ const TOKENS: &[&str] = &[
     "$serde_json::private::RawValue",
 ];
 
-/// An example, by its place in the corpus, and what is changed in it.
+/// An example, by its place in the corpus, and its changes.
 #[derive(Debug, Clone)]
 pub(super) struct Changed {
     example: Index,

@@ -100,7 +100,7 @@ def test_a_wrong_place_of_the_cursor_fails_a_full_run(host: Host) -> None:
     with pytest.raises(Error) as failed:
         ids(Paging.cursor("/nxet", "after", items="/data"))
     assert failed.value.code == "pagination-place-missing"
-    assert ids(Paging.cursor("/nxet", "after", items="/data").may_lack_place()) == [1]
+    assert ids(Paging.cursor("/nxet", "after", items="/data").may_lack_place()) == [[1]]
 
 
 def test_a_wrong_place_of_the_items_is_an_error(host: Host) -> None:

@@ -11,8 +11,8 @@ use models::{AuditEntry, CreateCustomerInput, Everything, EverythingState, Invoi
 
 /// Reads and writes a value.
 fn read_back<T: DeserializeOwned + serde::Serialize>(value: &Value) -> Value {
-    let read: T = serde_json::from_value(value.clone()).unwrap();
-    serde_json::to_value(&read).unwrap()
+    let read: T = serde_json::from_value(value.clone()).expect("the value matches the model");
+    serde_json::to_value(&read).expect("a model can be written")
 }
 
 #[test]

@@ -200,15 +200,16 @@ fn a_first_page_without_the_place_of_the_cursor_is_reported() {
     assert!(ids(paging()).unwrap().is_empty(), "an empty list has no next page");
 }
 
+#[derive(Debug, Deserialize)]
+struct Tagged {
+    #[expect(dead_code, reason = "it is never read")]
+    tags: Vec<String>,
+}
+
 #[test]
 fn an_unusable_item_is_named_with_its_id() {
     let host = Host::new();
     host.answer("GET /items?limit=2", 200, &json!([{ "id": 1, "tags": [] }, { "id": 2, "tags": ["a", 7] }]));
-    #[derive(Debug, Deserialize)]
-    struct Tagged {
-        #[expect(dead_code)]
-        tags: Vec<String>,
-    }
     let error =
         http::get("/items").query("limit", 2).pages::<Tagged>(Paging::link()).next().unwrap().unwrap_err();
     assert!(error.message().contains("item 1 of the page (id `2`): at `tags[1]`"), "{error}");

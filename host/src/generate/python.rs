@@ -178,7 +178,7 @@ impl Writer {
 
     fn field_name(&self, name: &str) -> String {
         // Python changes names that begin with two underscores.
-        let own = name.strip_prefix("__").map_or_else(|| identifier(name), |rest| identifier(rest));
+        let own = name.strip_prefix("__").map_or_else(|| identifier(name), identifier);
         let is_free = |own: &str| !RESERVED.contains(&own) && !self.names.contains(own) && is_identifier(own);
         if is_free(&own) { own } else { own + "_" }
     }

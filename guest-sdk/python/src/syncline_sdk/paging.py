@@ -78,7 +78,6 @@ class Paging:
         """Begins at a `Page.next` of an earlier run. `None` is the start of the list."""
         return replace(self, position=position)
 
-
     def may_lack_place(self) -> Paging:
         """The provider leaves out the place of the cursor if there is only one page.
 

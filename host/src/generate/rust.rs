@@ -25,7 +25,9 @@ pub fn generate(file: &ConfigFile) -> String {
     let mut writer = Writer {
         models: &file.config.models,
         names: models(file).into_iter().map(|(name, _)| pascal(name.as_str())).collect(),
-        text: format!("// {HEADER}\n//! Models of `syncline.toml`.\n\n#![allow(dead_code, reason = \"a function need not use every model\")]\n\n"),
+        text: format!(
+            "// {HEADER}\n//! Models of `syncline.toml`.\n\n#![allow(dead_code, reason = \"a function need not use every model\")]\n\n"
+        ),
     };
     writer.text.push_str("use serde::{Deserialize, Serialize};\n");
     for (name, model) in models(file) {

@@ -6,6 +6,8 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
+use crate::support::Bundle;
+
 /// The package name of every project in these tests.
 const PACKAGE: &str = "things";
 
@@ -162,4 +164,56 @@ fn workspace_members_with_one_library_name_build_separately() {
             project.assert_builds(None, name);
         }
     }
+}
+
+/// Copies the component of the minimal example with another `syncline.toml`, and checks the project.
+fn check_minimal(config: &str, arguments: &[&str]) -> (Option<i32>, String) {
+    let folder = TempDir::new().expect("a temporary folder can be made");
+    fs::write(folder.path().join("minimal.wasm"), Bundle::example("minimal").component())
+        .expect("the folder is writable");
+    write(&folder.path().join("syncline.toml"), config);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_syncline"));
+    let output = command.arg("check").args(arguments).arg(folder.path()).output();
+    let output = output.expect("the built program can be started");
+    let text = [&output.stdout[..], &output.stderr[..]].concat();
+    (output.status.code(), String::from_utf8_lossy(&text).into_owned())
+}
+
+/// A project of the minimal example, whose component has the sync `numbers` and the action `echo`.
+fn minimal(component: &str, functions: &str) -> String {
+    format!(
+        "name = \"minimal\"\n[models.Number]\nid = \"string\"\n[integrations.minimal]\n\
+         provider = \"unauthenticated\"\ncomponent = \"{component}\"\n{functions}"
+    )
+}
+
+const NUMBERS: &str = "[integrations.minimal.syncs.numbers]\nruns = \"every hour\"\nmodel = \"Number\"\n";
+
+#[test]
+fn check_reports_functions_that_no_table_lists() {
+    let (status, text) = check_minimal(&minimal("minimal.wasm", NUMBERS), &[]);
+    assert_eq!(status, Some(0), "{text}");
+    assert!(
+        text.contains("note: the action `echo` of the component `minimal.wasm` is in no table"),
+        "{text}"
+    );
+}
+
+#[test]
+fn check_explains_missing_functions() {
+    let echo_as_sync = NUMBERS.replace("numbers", "echo");
+    let (status, text) = check_minimal(&minimal("minimal.wasm", &echo_as_sync), &[]);
+    assert_eq!(status, Some(3), "{text}");
+    assert!(text.contains("the component has the action `echo`; list it under `actions`"), "{text}");
+    let unknown = NUMBERS.replace("numbers", "customers");
+    let (status, text) = check_minimal(&minimal("minimal.wasm", &unknown), &[]);
+    assert_eq!(status, Some(3), "{text}");
+    assert!(text.contains("in Rust, name it in `export!`"), "{text}");
+}
+
+#[test]
+fn check_reports_a_missing_component_without_a_build() {
+    let (status, text) = check_minimal(&minimal("elsewhere", NUMBERS), &["--no-build"]);
+    assert_eq!(status, Some(3), "{text}");
+    assert!(text.contains("there is no folder or file `elsewhere`"), "{text}");
 }

@@ -80,6 +80,37 @@ async fn an_endless_allocation_hits_the_memory_limit() {
 }
 
 #[tokio::test]
+async fn more_memory_than_can_exist_hits_the_memory_limit() {
+    let stage = Stage::hostile().await;
+    assert_over_limit(&stage, "reserve", Value::Null, "memory").await;
+}
+
+#[tokio::test]
+async fn a_function_that_ends_its_process_gets_advice() {
+    let stage = Stage::hostile().await;
+    for (status, advice) in
+        [(3, "with a failure status; return an error"), (0, "with a success status; return")]
+    {
+        let answer = stage.action("exit", &json!(status)).await;
+        assert_eq!(answer.refusal(), (400, "script_internal_error".to_owned()), "{status}");
+        assert!(answer.message().contains(advice), "{status}: {}", answer.message());
+    }
+}
+
+#[tokio::test]
+async fn a_function_that_looks_for_a_file_learns_that_there_are_none() {
+    let stage = Stage::hostile().await;
+    stage.action("read-file", &json!("data.csv")).await.expect(400);
+    let id = eventually("the run is stored", async || {
+        let run = stage.host.get("/runs?function=read-file").await.expect(200).json()["runs"][0].clone();
+        Some(run["id"].as_str()?.to_owned()).filter(|_| run["state"] == "error")
+    })
+    .await;
+    let log = stage.host.get(&format!("/runs/{id}/logs")).await.expect(200).text();
+    assert!(log.contains("functions have no files"), "{log}");
+}
+
+#[tokio::test]
 async fn an_initial_memory_over_the_limit_is_reported() {
     let stage = limited("print", "memory = \"64KB\"").await;
     assert_over_limit(&stage, "print", json!("x"), "memory").await;

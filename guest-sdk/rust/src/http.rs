@@ -105,9 +105,13 @@ impl Request {
         self
     }
 
-    /// Adds a header.
+    /// Adds a header. A `Content-Type` replaces the one that [`json`](Self::json) or [`form`](Self::form) sets.
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
-        self.inner.headers.push((name.into(), value.into()));
+        let name = name.into();
+        if is_content_type(&name) {
+            self.inner.headers.retain(|(present, _)| !is_content_type(present));
+        }
+        self.inner.headers.push((name, value.into()));
         self
     }
 
@@ -173,6 +177,7 @@ impl Request {
 
     fn written_body(mut self, written: Result<Vec<u8>, String>, content_type: &str, form: &str) -> Self {
         match written {
+            Ok(bytes) if self.inner.headers.iter().any(|(name, _)| is_content_type(name)) => self.body(bytes),
             Ok(bytes) => self.header("content-type", content_type).body(bytes),
             Err(problem) => {
                 let message =
@@ -182,6 +187,10 @@ impl Request {
             }
         }
     }
+}
+
+fn is_content_type(name: &str) -> bool {
+    name.eq_ignore_ascii_case("content-type")
 }
 
 /// Deserializes JSON. The error names the place of a wrong value, such as `items[37]`.

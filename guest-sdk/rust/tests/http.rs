@@ -77,3 +77,19 @@ fn a_deserialization_error_contains_the_request() {
     assert_eq!(error.code(), "unexpected-response");
     assert!(error.message().starts_with("GET /x returned an unexpected body: invalid type"), "{error}");
 }
+
+#[test]
+fn a_content_type_replaces_the_one_of_the_body() {
+    let host = Host::new();
+    host.answer("POST /a", 200, &json!({}));
+    let body = json!({ "a": 1 });
+    http::post("/a").header("Content-Type", "application/vnd.api+json").json(&body).send().unwrap();
+    http::post("/a").json(&body).header("content-type", "application/merge-patch+json").send().unwrap();
+    http::post("/a").json(&body).send().unwrap();
+    let sent = host.requests().into_iter().map(|request| {
+        let types = request.headers.into_iter().filter(|(name, _)| name.eq_ignore_ascii_case("content-type"));
+        types.map(|(_, value)| value).collect::<Vec<_>>()
+    });
+    let expected = [["application/vnd.api+json"], ["application/merge-patch+json"], ["application/json"]];
+    assert_eq!(sent.collect::<Vec<_>>(), expected);
+}

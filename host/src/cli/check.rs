@@ -57,7 +57,16 @@ pub(super) async fn run(args: CheckArgs) -> anyhow::Result<Done> {
     }
     let catalogue = Catalogue::load(args.providers_dir.as_deref())?;
     if args.no_build {
-        let found = check_settings(&project.file, MINIMUM_INTERVAL, &catalogue);
+        let mut found = check_settings(&project.file, MINIMUM_INTERVAL, &catalogue);
+        for integration in &project.file.config.integrations {
+            let component = project.folder().join(&integration.component);
+            if !component.exists() {
+                let place = project.file.value(&["integrations", integration.key.as_str(), "component"]);
+                let message = format!("there is no folder or file `{}`", integration.component);
+                let help = "name the folder with the sources of the functions, or a .wasm file";
+                found.add(place, message, Some(help.to_owned()));
+            }
+        }
         if !found.is_empty() {
             return report(&found);
         }
@@ -69,10 +78,13 @@ pub(super) async fn run(args: CheckArgs) -> anyhow::Result<Done> {
         let cache = CompiledCache::new(compiled.path().to_owned(), random_bytes(), compiler);
         let settings = SandboxSettings { max_invocations: 4 };
         let sandbox = Arc::new(Sandbox::new(&settings, cache)?);
-        let found =
+        let checked =
             check_components(&project.file, &bundle.components, MINIMUM_INTERVAL, &catalogue, &sandbox).await;
-        if !found.is_empty() {
-            return report(&found);
+        if !checked.mistakes.is_empty() {
+            return report(&checked.mistakes);
+        }
+        for function in checked.unlisted {
+            eprintln!("note: the {function} is in no table of syncline.toml, so it is not deployed");
         }
     }
     if args.json {
@@ -96,6 +108,7 @@ mod tests {
              [integrations.shop.syncs.items]\nmodel = \"Item\"\nruns = \"{runs}\"\n"
         );
         std::fs::write(folder.path().join("syncline.toml"), text).unwrap();
+        std::fs::create_dir(folder.path().join("shop")).unwrap();
         let project = Some(folder.path().to_owned());
         run(CheckArgs { project, no_build: true, providers_dir: None, json: true }).await.unwrap()
     }

@@ -73,7 +73,7 @@ pub enum DeployError {
     Config(Diagnostics),
     #[error(
         "integration `{key}` uses provider `{existing}` in this environment and `{wanted}` in the \
-         bundle; rename the integration in the bundle"
+         bundle; rename the integration in the bundle, or delete it with its connections in the environment first"
     )]
     OtherProvider { key: IntegrationKey, existing: ProviderSlug, wanted: ProviderSlug },
     #[error(
@@ -245,6 +245,7 @@ impl Deployments {
         let minimum = self.minimum_interval;
         check_components(&file, &bundle.components, minimum, &self.catalogue, &self.sandbox)
             .await
+            .mistakes
             .into_result()
             .map_err(DeployError::Config)?;
 
@@ -365,13 +366,17 @@ pub fn check_settings(file: &ConfigFile, minimum_interval: Duration, catalogue: 
         let key = integration.key.as_str();
         if catalogue.find(&integration.provider).is_none() {
             let known = catalogue.iter().map(|provider| provider.name.as_str());
-            let help = did_you_mean(integration.provider.as_str(), known)
-                .map(|near| format!("did you mean `{near}`?"));
+            let help = match did_you_mean(integration.provider.as_str(), known) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => "`syncline providers list` lists all. A host reads provider files of its operator from the folder \
+                         SYNCLINE_PROVIDERS_DIR when it starts"
+                    .to_owned(),
+            };
             let place = file.value(&["integrations", key, "provider"]);
             found.add(
                 place,
                 format!("there is no provider `{}` in the catalogue", integration.provider),
-                help,
+                Some(help),
             );
         }
         for (index, host) in integration.allow_hosts.iter().enumerate() {
@@ -384,6 +389,13 @@ pub fn check_settings(file: &ConfigFile, minimum_interval: Duration, catalogue: 
     found
 }
 
+/// The result of [`check_components`].
+pub struct CheckedComponents {
+    pub mistakes: Diagnostics,
+    /// Functions that no integration with their component lists, such as "action `echo` of the component `.`".
+    pub unlisted: Vec<String>,
+}
+
 /// Checks the settings, and whether the components contain the functions that the file names.
 pub async fn check_components(
     file: &ConfigFile,
@@ -391,7 +403,7 @@ pub async fn check_components(
     minimum_interval: Duration,
     catalogue: &Catalogue,
     sandbox: &Sandbox,
-) -> Diagnostics {
+) -> CheckedComponents {
     let mut found = check_settings(file, minimum_interval, catalogue);
     let mut described: BTreeMap<&str, Result<Vec<KindAndName>, InvalidComponent>> = BTreeMap::new();
     for integration in &file.config.integrations {
@@ -422,15 +434,34 @@ pub async fn check_components(
             }
             let place = file.key(&["integrations", key, table_of(kind), name.as_str()]);
             let existing: Vec<_> = of_kind().map(|name| format!("`{name}`")).collect();
-            let help = match (did_you_mean(name.as_str(), of_kind()), existing.as_slice()) {
-                (Some(near), _) => format!("the component has `{near}`"),
-                (None, []) => format!("the component has no function of kind {kind}"),
-                (None, _) => format!("the component has {}", existing.join(", ")),
+            let other_kind = functions.iter().find(|(_, existing)| existing == name.as_str());
+            let near = did_you_mean(name.as_str(), of_kind());
+            let export = "export the function: in Rust, name it in `export!`";
+            let help = match (other_kind, near, existing.as_slice()) {
+                (Some((other, _)), ..) => format!(
+                    "the component has the {other} `{name}`; list it under `{}`, or declare it as a {kind} in the code",
+                    table_of(*other)
+                ),
+                (None, Some(near), _) => format!("the component has `{near}`"),
+                (None, None, []) => format!("the component has no function of kind {kind}; {export}"),
+                (None, None, _) => format!("the component has {}; {export}", existing.join(", ")),
             };
             found.add(place, format!("the component has no {kind} `{name}`"), Some(help));
         }
     }
-    found
+    let is_listed = |component: &str, kind: FunctionKind, name: &str| {
+        let mut integrations = file.config.integrations.iter();
+        integrations.any(|integration| {
+            integration.component == component
+                && integration.functions().any(|(of, listed)| of == kind && listed.as_str() == name)
+        })
+    };
+    let unlisted = described.iter().flat_map(|(component, functions)| {
+        let functions = functions.as_ref().map_or(&[][..], |functions| functions);
+        let functions = functions.iter().filter(|(kind, name)| !is_listed(component, *kind, name));
+        functions.map(move |(kind, name)| format!("{kind} `{name}` of the component `{component}`"))
+    });
+    CheckedComponents { unlisted: unlisted.collect(), mistakes: found }
 }
 
 type KindAndName = (FunctionKind, String);

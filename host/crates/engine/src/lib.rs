@@ -73,7 +73,8 @@ pub use self::dead_letters::{
 pub use self::deployments::history::{DeployedName, DeploymentState, PastChange, PastDeployment};
 pub use self::deployments::planned_change::PlannedChange;
 pub use self::deployments::{
-    DeployError, Deployment, DeploymentParts, Deployments, check_components, check_settings,
+    CheckedComponents, DeployError, Deployment, DeploymentParts, Deployments, check_components,
+    check_settings,
 };
 pub use self::environment_variables::{
     EnvironmentVariableError, EnvironmentVariables, InvalidVariableValue, VariableValue,

@@ -155,7 +155,11 @@ impl Sandbox {
                 Err(FunctionError::failed(failure, log, limits.output_bytes))
             }
             End::Trapped(error) => {
-                Err(explain(error, state.memory.refused, state.panic.as_ref(), log, limits.output_bytes))
+                // For more than 2 GB, Rust's standard library panics and does not even request the memory.
+                let is_huge = |panic: &&Panic| panic.message == "capacity overflow";
+                let huge = state.panic.as_ref().filter(is_huge).map(|_| Limit::Memory(limits.memory_bytes));
+                let refused = state.memory.refused.or(huge);
+                Err(explain(error, refused, state.panic.as_ref(), log, limits.output_bytes))
             }
         };
         // Resetting the instance's memory takes about as long as a short function, so the result is returned first.
@@ -233,13 +237,6 @@ fn explain(
     }
     if let Some(Panic { message, .. }) = panic {
         hint_at_files(message, log);
-        // The message of Rust's standard library for more than 2 GB, which it does not even request.
-        if message == "capacity overflow" {
-            log.note(
-                LogLevel::Error,
-                "the function requested more memory than any function can have; its limit is `memory`",
-            );
-        }
     }
     let trap = error.downcast_ref::<Trap>();
     if panic.is_none() && trap == Some(&Trap::StackOverflow) {

@@ -10,6 +10,7 @@ use http::{HeaderName, HeaderValue};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use syncline_types::failure_code::FailureCode;
 use tokio::sync::mpsc;
+use tracing::Instrument;
 use wasmtime_wasi_http::{Error as HttpError, RequestOptions, WasiBody, WasiHttpHooks};
 
 use super::{
@@ -93,7 +94,7 @@ impl WasiHttpHooks for Requests {
         let (provider, max_body_bytes) = (Arc::clone(&self.provider), self.max_body_bytes);
         let (log, interrupts) = (self.log.clone(), self.interrupts.clone());
         let timeout = options.and_then(|options| options.first_byte_timeout);
-        Box::new(async move {
+        let sending = async move {
             let name = format!("{} {}", request.method(), without_query(request.uri()));
             let sent = async {
                 charged?;
@@ -121,7 +122,9 @@ impl WasiHttpHooks for Requests {
                     std::future::pending().await
                 }
             }
-        })
+        };
+        // The task beside the guest belongs to the run's trace.
+        Box::new(sending.in_current_span())
     }
 }
 

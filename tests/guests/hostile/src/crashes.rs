@@ -20,6 +20,12 @@ pub fn trap() -> Result {
     std::process::abort();
 }
 
+/// Ends its process with this status.
+#[action]
+pub fn exit(status: i32) -> Result {
+    std::process::exit(status)
+}
+
 /// Reads at the highest address, which lies outside the memory.
 #[action]
 pub fn read_out_of_bounds() -> Result<u8> {

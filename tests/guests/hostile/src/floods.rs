@@ -32,6 +32,13 @@ pub fn allocate() -> Result<usize> {
     }
 }
 
+/// Requests 3 GB at once.
+#[action]
+pub fn reserve() -> Result {
+    black_box(Vec::<u8>::with_capacity(black_box(3 << 30)));
+    Ok(())
+}
+
 /// Logs a message of the given number of bytes in one call.
 #[action]
 pub fn big_log(bytes: usize) -> Result {

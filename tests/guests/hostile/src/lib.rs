@@ -15,6 +15,7 @@ use syncline_sdk::{Result, action};
 const FUNCTIONS: &[Function] = &[
     crashes::panic::FUNCTION,
     crashes::trap::FUNCTION,
+    crashes::exit::FUNCTION,
     crashes::read_out_of_bounds::FUNCTION,
     crashes::recurse::FUNCTION,
     crashes::recurse_in_memory::FUNCTION,
@@ -22,6 +23,7 @@ const FUNCTIONS: &[Function] = &[
     floods::spin::FUNCTION,
     floods::sleep::FUNCTION,
     floods::allocate::FUNCTION,
+    floods::reserve::FUNCTION,
     floods::log_flood::FUNCTION,
     floods::request_flood::FUNCTION,
     floods::big_log::FUNCTION,

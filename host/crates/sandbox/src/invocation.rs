@@ -210,7 +210,7 @@ async fn execute(
             Ok(metered) => metered.unwrap_or_else(End::Limit),
             Err(_elapsed) => End::WallTime,
         },
-        // A request that runs beside the guest ended the run.
+        // A request that runs concurrently with the guest ended the run.
         Some(interrupt) = bounds.interrupted.recv() => End::Trapped(interrupt.into()),
     };
     (end, store, permit)

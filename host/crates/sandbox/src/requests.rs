@@ -17,7 +17,8 @@ use super::{
     Failure, GuestError, Interrupt, Limit, Limits, LogLevel, ProviderClient, Request, Response, RunLog,
 };
 
-/// Reports that a request ends the run. `wasi:http` has no way to do so, because its requests run beside the guest.
+/// Reports that a request ends the run. `wasi:http` has no way to do so, because its requests run concurrently
+/// with the guest.
 pub(super) type InterruptSender = mpsc::Sender<Interrupt>;
 pub(super) type InterruptReceiver = mpsc::Receiver<Interrupt>;
 
@@ -123,7 +124,7 @@ impl WasiHttpHooks for Requests {
                 }
             }
         };
-        // The task beside the guest belongs to the run's trace.
+        // The request runs in a separate task, which belongs to the run's trace.
         Box::new(sending.in_current_span())
     }
 }

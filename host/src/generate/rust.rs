@@ -67,7 +67,7 @@ struct Writer<'f> {
     text: String,
 }
 
-/// A type within another one that needs a definition of its own.
+/// A type within another one that needs a separate definition.
 enum Nested<'t> {
     Object(String, &'t ObjectType),
     Enum(String, &'t [String]),

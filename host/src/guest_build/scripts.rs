@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use super::{BuildError, file_error};
 
-/// The language of a project that has no compiler of its own.
+/// The language of a project that its SDK builds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Script {
     TypeScript,

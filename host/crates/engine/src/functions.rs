@@ -171,6 +171,7 @@ impl DeployedFunction {
         }
     }
 
+    /// Whether only some runs are full. Such a sync always tracks deletions.
     pub(crate) fn has_incremental_runs(&self) -> bool {
         matches!(&self.body, Body::Sync(spec) if spec.full_every.is_some())
     }

@@ -152,8 +152,7 @@ fn is_full(function: &DeployedFunction, begun: &Begun) -> bool {
         return function.tracks_deletes();
     }
     let is_due = |last| function.next_full_run(last).is_none_or(|due| due <= begun.now);
-    function.tracks_deletes()
-        && (begun.full_in_progress || begun.checkpoint.is_none() || begun.last_full_at.is_none_or(is_due))
+    begun.full_in_progress || begun.checkpoint.is_none() || begun.last_full_at.is_none_or(is_due)
 }
 
 /// Completes an attempt after its function has returned. A full run deletes the records that it did not find. It clears
@@ -211,15 +210,15 @@ pub(crate) async fn complete(
         records::end_generation(&mut tx, &mut stream).await?;
         streams::store_head(&mut tx, &stream).await?;
     }
-    // Incremental runs continue from the checkpoint of the full run.
-    let change =
-        if function.has_incremental_runs() { CheckpointChange::Keep } else { CheckpointChange::Clear };
-    sync_states::store(&mut tx, attempt, &change, &json!(counts), false).await?;
-    if function.has_incremental_runs() {
+    let checkpoint = if function.has_incremental_runs() {
+        // Incremental runs continue from the checkpoint of the full run.
+        sync_states::store(&mut tx, attempt, &CheckpointChange::Keep, &json!(counts), false).await?;
         sync_states::end_full(&mut tx, attempt, true).await?;
-    }
-    let checkpoint =
-        sync_states::checkpoint(&mut tx, attempt.connection, &attempt.sync, &attempt.variant).await?;
+        sync_states::checkpoint(&mut tx, attempt.connection, &attempt.sync, &attempt.variant).await?
+    } else {
+        sync_states::store(&mut tx, attempt, &CheckpointChange::Clear, &json!(counts), false).await?;
+        None
+    };
     failpoints::reach(Step::SyncCompleting);
     tx.commit().await?;
     failpoints::reach(Step::SyncCompleted);

@@ -1,8 +1,10 @@
 //! Deploys bundles: checks a bundle, stages it, waits until every host has compiled it, and then activates it.
 
+pub(crate) mod checks;
 pub(crate) mod history;
 mod model_changes;
 pub(crate) mod planned_change;
+mod state;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,28 +15,26 @@ use serde_json::{Value, json};
 use sqlx::PgConnection;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use url::Url;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use crate::deployments::checks::check_components;
 use crate::deployments::model_changes::model_changes;
 use crate::deployments::planned_change::PlannedChange;
+use crate::deployments::state::DeployedState;
 use crate::functions::{FunctionSpec, Functions, StoredFunction, stored_functions};
 use crate::syncs::schedule::jitter;
-use syncline_auth::{Environment, EnvironmentSettings, Environments};
+use syncline_auth::{Environment, Environments};
 use syncline_config::bundle::{Bundle, BundleDigest, BundleError};
-use syncline_config::{
-    ConfigFile, Diagnostics, FunctionKind, IntegrationSpec, SyncConfig, did_you_mean, table_of,
-};
-use syncline_egress::HostPattern;
+use syncline_config::{Diagnostics, FunctionKind, SyncConfig};
 use syncline_providers::Catalogue;
-use syncline_sandbox::{ComponentDigest, InvalidComponent, Sandbox};
+use syncline_sandbox::{ComponentDigest, Sandbox};
 use syncline_store::Store;
 use syncline_store::audit_log::{self, NewEntry};
-use syncline_store::deployments::{self, ActiveFunction, LiveDeployment, NewDeployment, NewFunction};
+use syncline_store::deployments::{self, NewDeployment, NewFunction};
 use syncline_store::events::{Event, Events};
 use syncline_store::hosts::ALIVE_WITHIN;
-use syncline_store::integrations::{self, Integration, NewIntegration};
+use syncline_store::integrations::{self, NewIntegration};
 use syncline_store::{DEADLOCK_TRIES, connection_errors, environments, is_deadlock, schedules};
 use syncline_telemetry::failpoints::{self, Step};
 use syncline_types::actor::Actor;
@@ -355,347 +355,6 @@ impl Deployments {
             return Ok(());
         }
         environments::change_settings(conn, environment.pk, &config.environment).await
-    }
-}
-
-/// Checks everything that needs no component: frequencies, providers and hosts.
-pub fn check_settings(file: &ConfigFile, minimum_interval: Duration, catalogue: &Catalogue) -> Diagnostics {
-    let mut found = file.diagnostics();
-    file.check_frequencies(minimum_interval, &mut found);
-    for integration in &file.config.integrations {
-        let key = integration.key.as_str();
-        if catalogue.find(&integration.provider).is_none() {
-            let known = catalogue.iter().map(|provider| provider.name.as_str());
-            let help = match did_you_mean(integration.provider.as_str(), known) {
-                Some(near) => format!("did you mean `{near}`?"),
-                None => "`syncline providers list` lists all. A host reads provider files of its operator from the folder \
-                         SYNCLINE_PROVIDERS_DIR when it starts"
-                    .to_owned(),
-            };
-            let place = file.value(&["integrations", key, "provider"]);
-            found.add(
-                place,
-                format!("there is no provider `{}` in the catalogue", integration.provider),
-                Some(help),
-            );
-        }
-        for (index, host) in integration.allow_hosts.iter().enumerate() {
-            if let Err(problem) = host.parse::<HostPattern>() {
-                let place = file.value(&["integrations", key, "allow_hosts", &index.to_string()]);
-                found.add(place, problem.to_string(), None);
-            }
-        }
-    }
-    found
-}
-
-/// The result of [`check_components`].
-pub struct CheckedComponents {
-    pub mistakes: Diagnostics,
-    /// Functions that no integration with their component lists, such as "action `echo` of the component `.`".
-    pub unlisted: Vec<String>,
-}
-
-/// Checks the settings, and whether the components contain the functions that the file names.
-pub async fn check_components(
-    file: &ConfigFile,
-    components: &BTreeMap<String, Vec<u8>>,
-    minimum_interval: Duration,
-    catalogue: &Catalogue,
-    sandbox: &Sandbox,
-) -> CheckedComponents {
-    let mut found = check_settings(file, minimum_interval, catalogue);
-    let mut described: BTreeMap<&str, Result<Vec<KindAndName>, InvalidComponent>> = BTreeMap::new();
-    for integration in &file.config.integrations {
-        let key = integration.key.as_str();
-        let at = |name: &'static str| file.value(&["integrations", key, name]);
-        let component = integration.component.as_str();
-        let Some(wasm) = components.get(component) else {
-            let help = Some("run `syncline build`".to_owned());
-            found.add(at("component"), format!("the component `{component}` is not built"), help);
-            continue;
-        };
-        if !described.contains_key(component) {
-            let functions = describe(sandbox, wasm).await;
-            if let Err(problem) = &functions {
-                found.add(
-                    at("component"),
-                    format!("the component `{component}` is not valid: {problem}"),
-                    None,
-                );
-            }
-            described.insert(component, functions);
-        }
-        let Some(Ok(functions)) = described.get(component) else { continue };
-        for (kind, name) in integration.functions() {
-            let of_kind = || functions.iter().filter(|(of, _)| *of == kind).map(|(_, name)| name.as_str());
-            if of_kind().any(|existing| existing == name.as_str()) {
-                continue;
-            }
-            let place = file.key(&["integrations", key, table_of(kind), name.as_str()]);
-            let existing: Vec<_> = of_kind().map(|name| format!("`{name}`")).collect();
-            let other_kind = functions.iter().find(|(_, existing)| existing == name.as_str());
-            let near = did_you_mean(name.as_str(), of_kind());
-            let export = "export the function: in Rust, name it in `export!`";
-            let help = match (other_kind, near, existing.as_slice()) {
-                (Some((other, _)), ..) => format!(
-                    "the component has the {other} `{name}`; list it under `{}`, or declare it as a {kind} in the code",
-                    table_of(*other)
-                ),
-                (None, Some(near), _) => format!("the component has `{near}`"),
-                (None, None, []) => format!("the component has no function of kind {kind}; {export}"),
-                (None, None, _) => format!("the component has {}; {export}", existing.join(", ")),
-            };
-            found.add(place, format!("the component has no {kind} `{name}`"), Some(help));
-        }
-    }
-    let is_listed = |component: &str, kind: FunctionKind, name: &str| {
-        let mut integrations = file.config.integrations.iter();
-        integrations.any(|integration| {
-            integration.component == component
-                && integration.functions().any(|(of, listed)| of == kind && listed.as_str() == name)
-        })
-    };
-    let unlisted = described.iter().flat_map(|(component, functions)| {
-        let functions = functions.as_ref().map_or(&[][..], |functions| functions);
-        let functions = functions.iter().filter(|(kind, name)| !is_listed(component, *kind, name));
-        functions.map(move |(kind, name)| format!("{kind} `{name}` of the component `{component}`"))
-    });
-    CheckedComponents { unlisted: unlisted.collect(), mistakes: found }
-}
-
-type KindAndName = (FunctionKind, String);
-
-/// Returns the functions of a component. Ignores functions of unknown kinds, because no integration can name them.
-async fn describe(sandbox: &Sandbox, wasm: &[u8]) -> Result<Vec<KindAndName>, InvalidComponent> {
-    let component = sandbox.prepare(wasm).await?;
-    let description = sandbox.describe(&component).await?;
-    let functions = description.functions.into_iter();
-    Ok(functions.filter_map(|function| Some((function.kind.parse().ok()?, function.name))).collect())
-}
-
-/// What is deployed in an environment before a deployment.
-struct DeployedState {
-    active: Option<LiveDeployment>,
-    /// The functions of the bundle's active version. `None` if the stored definition cannot be parsed.
-    own: Vec<(ActiveFunction, Option<StoredFunction>)>,
-    /// The functions of other bundles for the same integrations, each with the name of its bundle.
-    others: Vec<(ActiveFunction, Option<StoredFunction>, String)>,
-    integrations: Vec<Integration>,
-    settings: EnvironmentSettings,
-}
-
-impl DeployedState {
-    async fn read(
-        conn: &mut PgConnection,
-        environment: &Environment,
-        config: &SyncConfig,
-    ) -> sqlx::Result<Self> {
-        let bundle = config.name.as_str();
-        let active = deployments::find_active(conn, environment.pk, bundle).await?;
-        let integrations = integrations::list(conn, environment.pk).await?;
-        let is_wanted = |existing: &&Integration| {
-            config.integrations.iter().any(|wanted| wanted.key == existing.unique_key)
-        };
-        let wanted: Vec<_> =
-            integrations.iter().filter(is_wanted).map(|integration| integration.pk).collect();
-        let own = match &active {
-            Some(active) => deployments::list_functions(conn, active.pk).await?,
-            None => Vec::new(),
-        };
-        let others =
-            deployments::list_functions_of_other_bundles(conn, environment.pk, bundle, &wanted).await?;
-        let with_stored = |function: ActiveFunction| {
-            let stored = StoredFunction::read(&function.spec);
-            (function, stored)
-        };
-        let of_bundle = |(function, bundle): (ActiveFunction, String)| {
-            let (function, stored) = with_stored(function);
-            (function, stored, bundle)
-        };
-        Ok(Self {
-            own: own.into_iter().map(with_stored).collect(),
-            others: others.into_iter().map(of_bundle).collect(),
-            settings: environments::settings(conn, environment.pk).await?.ok_or(sqlx::Error::RowNotFound)?,
-            active,
-            integrations,
-        })
-    }
-
-    fn integration(&self, key: &IntegrationKey) -> Option<&Integration> {
-        self.integrations.iter().find(|integration| integration.unique_key == *key)
-    }
-
-    /// Returns what the deployment changes, or why it is rejected.
-    fn plan(&self, config: &SyncConfig) -> Result<Vec<PlannedChange>, DeployError> {
-        let settings = self.settings.changed_by(&config.environment).into_iter();
-        let mut changes: Vec<PlannedChange> = settings
-            .map(|name| PlannedChange {
-                change: "update",
-                kind: "environment".to_owned(),
-                integration: None,
-                name: Some(name),
-            })
-            .collect();
-        let mut remaining = BTreeSet::new();
-        for wanted in &config.integrations {
-            let existing = self.integration(&wanted.key);
-            match existing {
-                None => {
-                    self.check_not_renamed(&wanted.key)?;
-                    changes.push(PlannedChange {
-                        change: "add",
-                        kind: "integration".to_owned(),
-                        integration: Some(wanted.key.to_string()),
-                        name: None,
-                    });
-                }
-                Some(existing) if existing.provider != wanted.provider => {
-                    return Err(DeployError::OtherProvider {
-                        key: wanted.key.clone(),
-                        existing: existing.provider.clone(),
-                        wanted: wanted.provider.clone(),
-                    });
-                }
-                Some(_) => {}
-            }
-            if let Some(existing) = existing {
-                self.check_base_url(existing, wanted, config)?;
-            }
-            for (kind, name, stored) in stored_functions(wanted) {
-                if let Some(existing) = existing {
-                    self.check_owner(existing, kind, &name)?;
-                    self.check_model_owners(existing, &stored)?;
-                }
-                let before = existing.and_then(|integration| self.own_function(integration.pk, kind, &name));
-                match before {
-                    None => changes.push(function_change("add", kind, &wanted.key, &name)),
-                    Some((row, before)) => {
-                        remaining.insert(row.pk);
-                        if before.as_ref() != Some(&stored) {
-                            changes.push(function_change("update", kind, &wanted.key, &name));
-                        }
-                    }
-                }
-            }
-        }
-        for (row, before) in self.own.iter().filter(|(row, _)| !remaining.contains(&row.pk)) {
-            let key = before.as_ref().map_or(&row.integration_key, |before| &before.integration_key);
-            changes.push(function_change("remove", row.kind, key, &row.name));
-        }
-        Ok(changes)
-    }
-
-    fn own_function(
-        &self,
-        integration: IntegrationPk,
-        kind: FunctionKind,
-        name: &FunctionName,
-    ) -> Option<&(ActiveFunction, Option<StoredFunction>)> {
-        self.own
-            .iter()
-            .find(|(row, _)| row.integration == integration && row.kind == kind && row.name == *name)
-    }
-
-    fn check_not_renamed(&self, key: &IntegrationKey) -> Result<(), DeployError> {
-        let has_key = |stored: &StoredFunction| stored.integration_key == *key;
-        let Some((row, _)) = self.own.iter().find(|(_, stored)| stored.as_ref().is_some_and(has_key)) else {
-            return Ok(());
-        };
-        match self.integrations.iter().find(|integration| integration.pk == row.integration) {
-            Some(renamed) => Err(DeployError::Renamed { old: key.clone(), new: renamed.unique_key.clone() }),
-            None => Ok(()),
-        }
-    }
-
-    fn check_owner(
-        &self,
-        integration: &Integration,
-        kind: FunctionKind,
-        name: &FunctionName,
-    ) -> Result<(), DeployError> {
-        let same =
-            |row: &ActiveFunction| row.integration == integration.pk && row.kind == kind && row.name == *name;
-        match self.others.iter().find(|(row, ..)| same(row)) {
-            None => Ok(()),
-            Some((_, _, bundle)) => Err(DeployError::OfOtherBundle {
-                kind,
-                name: name.clone(),
-                integration: integration.unique_key.clone(),
-                bundle: bundle.clone(),
-            }),
-        }
-    }
-
-    /// Rejects a second base URL: all bundles must use the same one for an integration. A bundle without one is not
-    /// checked.
-    fn check_base_url(
-        &self,
-        integration: &Integration,
-        wanted: &IntegrationSpec,
-        config: &SyncConfig,
-    ) -> Result<(), DeployError> {
-        let Some(base_url) = &wanted.base_url else { return Ok(()) };
-        for (row, stored, bundle) in &self.others {
-            let Some(existing) = stored.as_ref().and_then(|stored| stored.base_url.as_ref()) else {
-                continue;
-            };
-            if row.integration == integration.pk && !is_same_base(base_url, existing) {
-                return Err(DeployError::OtherBaseUrl {
-                    integration: integration.unique_key.clone(),
-                    bundle: config.name.to_string(),
-                    wanted: base_url.clone(),
-                    other: bundle.clone(),
-                    existing: existing.clone(),
-                });
-            }
-        }
-        Ok(())
-    }
-
-    /// Rejects a model that a sync of another bundle saves. The two syncs would overwrite each other's records, and
-    /// delete them with `track_deletes`.
-    fn check_model_owners(
-        &self,
-        integration: &Integration,
-        stored: &StoredFunction,
-    ) -> Result<(), DeployError> {
-        let FunctionSpec::Sync(wanted) = &stored.spec else { return Ok(()) };
-        for (row, stored, bundle) in &self.others {
-            let Some(StoredFunction { spec: FunctionSpec::Sync(other), .. }) = stored else { continue };
-            if row.integration != integration.pk {
-                continue;
-            }
-            if let Some(model) = wanted.models.iter().find(|model| other.models.contains(model)) {
-                return Err(DeployError::ModelOfOtherBundle {
-                    model: model.clone(),
-                    sync: row.name.clone(),
-                    integration: integration.unique_key.clone(),
-                    bundle: bundle.clone(),
-                });
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Returns whether two base URLs are equivalent.
-fn is_same_base(one: &str, other: &str) -> bool {
-    let parse = |url: &str| Url::parse(url.trim_end_matches('/'));
-    one == other || matches!((parse(one), parse(other)), (Ok(one), Ok(other)) if one == other)
-}
-
-fn function_change(
-    change: &'static str,
-    kind: FunctionKind,
-    integration: &IntegrationKey,
-    name: &FunctionName,
-) -> PlannedChange {
-    PlannedChange {
-        change,
-        kind: kind.to_string(),
-        integration: Some(integration.to_string()),
-        name: Some(name.to_string()),
     }
 }
 

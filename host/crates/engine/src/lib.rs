@@ -70,12 +70,10 @@ pub use self::credentials::{Credentials, Freshness, LiveCredentials, RefreshErro
 pub use self::dead_letters::{
     DeadLetter, DeadLetterError, DeadLetterFilter, DeadLetterPage, DeadLetters, ListedLetter, Replayed,
 };
+pub use self::deployments::checks::{CheckedComponents, check_components, check_settings};
 pub use self::deployments::history::{DeployedName, DeploymentState, PastChange, PastDeployment};
 pub use self::deployments::planned_change::PlannedChange;
-pub use self::deployments::{
-    CheckedComponents, DeployError, Deployment, DeploymentParts, Deployments, check_components,
-    check_settings,
-};
+pub use self::deployments::{DeployError, Deployment, DeploymentParts, Deployments};
 pub use self::environment_variables::{
     EnvironmentVariableError, EnvironmentVariables, InvalidVariableValue, VariableValue,
 };

@@ -16,6 +16,7 @@ mod client_limits;
 mod database;
 mod dead_letters;
 mod deploy;
+mod deployment;
 mod env;
 mod generate;
 mod installation;
@@ -23,11 +24,13 @@ mod keys;
 mod project;
 mod providers;
 mod retention;
+mod rollback;
 mod runs;
 mod serve;
 mod stop_signals;
 mod telemetry;
 mod variables;
+mod versions;
 mod webhooks;
 
 use std::process::ExitCode;
@@ -59,6 +62,10 @@ enum Command {
     Build(build::BuildArgs),
     /// Show what a bundle would change on a host, and deploy it
     Deploy(deploy::DeployArgs),
+    /// List the deployed versions of bundles: who deployed them, when, and which is active
+    Versions(versions::VersionsArgs),
+    /// Show what an earlier version of a bundle would change, and deploy it again
+    Rollback(rollback::RollbackArgs),
     /// Create accounts of the dashboard
     Admin(admin::AdminArgs),
     /// Manage environments, their settings and variables
@@ -112,6 +119,8 @@ pub fn main() -> ExitCode {
         Command::Check(args) => runtime.block_on(check::run(args)),
         Command::Build(args) => runtime.block_on(build::run(args)),
         Command::Deploy(args) => runtime.block_on(deploy::run(args)),
+        Command::Versions(args) => runtime.block_on(versions::run(args)),
+        Command::Rollback(args) => runtime.block_on(rollback::run(args)),
         Command::Env(args) => runtime.block_on(env::run(args)),
         Command::Admin(args) => runtime.block_on(admin::run(args)),
         Command::Keys(args) => runtime.block_on(keys::run(args)),

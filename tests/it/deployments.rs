@@ -674,8 +674,9 @@ async fn the_history_lists_deployments_with_their_changes_and_functions() {
     let store = Store::open(databases, 4).await.expect("it can be opened");
     let mut conn = store.connect().await.expect("the database answers");
     let environment = EnvironmentPk(db.number("SELECT pk FROM environments").await);
-    let history =
-        deployments::list_history(&mut conn, environment, None, 10).await.expect("the history can be read");
+    let history = deployments::list_history(&mut conn, environment, None, None, 10)
+        .await
+        .expect("the history can be read");
     let states: Vec<_> = history.iter().map(|deployment| (deployment.version, deployment.state)).collect();
     assert_eq!(states, [(2, DeploymentState::Active), (1, DeploymentState::Superseded)]);
     let removed = json!([{ "change": "remove", "kind": "action", "integration": "minimal", "name": "echo" }]);

@@ -87,6 +87,7 @@ mod tutorials;
 mod two_databases;
 mod typed_connections;
 mod variants;
+mod versions;
 mod views;
 mod wasi_http;
 mod webhook_signatures;

@@ -766,13 +766,13 @@ async fn listing_deployments_reads_only_those_of_the_page() {
         .await;
     let first = crowd
         .assert_reads("the history", FEW, async |conn| {
-            deployments::list_history(conn, crowd.environment, None, 10).await
+            deployments::list_history(conn, crowd.environment, None, None, 10).await
         })
         .await;
     assert_eq!(first[0].version, 5_000);
     let second = crowd
         .assert_reads("the second page", FEW, async |conn| {
-            deployments::list_history(conn, crowd.environment, Some(first[9].pk), 10).await
+            deployments::list_history(conn, crowd.environment, None, Some(first[9].pk), 10).await
         })
         .await;
     assert_eq!(second[0].version, 4_990);

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 
 use anyhow::{Context, bail};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use clap::Args;
 use reqwest::header::CONTENT_TYPE;
 use serde::de::DeserializeOwned;
@@ -13,6 +15,7 @@ use url::form_urlencoded;
 use super::address::HttpAddress;
 use super::output;
 
+const BUNDLE_TYPE: &str = "application/x-tar";
 const CUT_ANSWER: &str = "the host's response ended early; run the command again";
 const UNKNOWN_ANSWER: &str =
     "could not read the host's response; use the same version of `syncline` as the host";
@@ -146,6 +149,20 @@ impl Client {
         bytes: Vec<u8>,
     ) -> anyhow::Result<T> {
         self.send(self.http.post(self.url.at(path)?).header(CONTENT_TYPE, content_type).body(bytes)).await
+    }
+
+    /// Posts the file of a bundle and its signature.
+    pub(super) async fn post_bundle<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        bytes: Vec<u8>,
+        signature: Option<&str>,
+    ) -> anyhow::Result<T> {
+        let mut request = self.http.post(self.url.at(path)?).header(CONTENT_TYPE, BUNDLE_TYPE).body(bytes);
+        if let Some(signature) = signature {
+            request = request.header("Bundle-Signature", STANDARD.encode(signature));
+        }
+        self.send(request).await
     }
 
     pub(super) async fn post_json<T: DeserializeOwned>(&self, path: &str, body: &Value) -> anyhow::Result<T> {

@@ -1,5 +1,6 @@
 //! `syncline env`: environments, their settings, their signing keys and their variables.
 
+mod bundle_keys;
 mod settings;
 mod vars;
 
@@ -74,6 +75,8 @@ enum EnvCommand {
     },
     /// Manage the variables that functions can read
     Vars(vars::VarsArgs),
+    /// Require signatures of bundles, and manage the keys that are trusted
+    BundleKeys(bundle_keys::BundleKeysArgs),
 }
 
 pub(super) async fn run(args: EnvArgs) -> anyhow::Result<Done> {
@@ -87,6 +90,7 @@ pub(super) async fn run(args: EnvArgs) -> anyhow::Result<Done> {
         EnvCommand::Set { environment, settings } => settings::set(&environment, &settings).await?,
         EnvCommand::RotateSigningKey { environment, now } => rotate_signing_key(&environment, now).await?,
         EnvCommand::Vars(args) => vars::run(args).await?,
+        EnvCommand::BundleKeys(args) => bundle_keys::run(args).await?,
     }
     Ok(Done::Successful)
 }

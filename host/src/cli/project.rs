@@ -105,3 +105,17 @@ pub(super) fn folder(named: Option<PathBuf>) -> anyhow::Result<PathBuf> {
     }
     Ok(folder)
 }
+
+/// The given name of a bundle, or else the name in the `syncline.toml` of the current folder.
+pub(super) fn bundle_name(given: Option<String>) -> anyhow::Result<String> {
+    if let Some(name) = given {
+        return Ok(name);
+    }
+    if !Path::new(FILE_NAME).is_file() {
+        bail!("name the bundle, or run the command in the folder with its {FILE_NAME}");
+    }
+    match Project::open(Path::new("."))? {
+        Opened::Project(project) => Ok(project.file.config.name.to_string()),
+        Opened::Mistakes(_) => bail!("the {FILE_NAME} of this folder has errors; name the bundle instead"),
+    }
+}

@@ -36,6 +36,30 @@ async fn the_history_shows_what_each_deployment_changed() {
 }
 
 #[tokio::test]
+async fn an_earlier_version_can_be_restored_after_its_plan_was_shown() {
+    let stage = Stage::numbers(1).await;
+    stage.host.deploy(&Bundle::example("minimal").without_actions()).await;
+    let ada = Person::administrator(&stage.host, &stage.db).await;
+    let page = ada.get(DEPLOYMENTS).await.expect(200).text();
+    let address = between(&page, "<a class=\"button\" href=\"", "\"");
+    assert_eq!(address, format!("{DEPLOYMENTS}/minimal%2Dexample/1/restore"));
+    let plan = ada.get(&address).await.expect(200).text();
+    assert!(plan.contains("added: action <code>minimal/echo</code>"), "{plan}");
+    assert_eq!(stage.db.number("SELECT count(*) FROM deployments").await, 2);
+
+    ada.submit(&address, &address, &[]).await.expect(303);
+    let page = ada.get(DEPLOYMENTS).await.expect(200).text();
+    assert!(page.contains(", restores version 1"), "{page}");
+    ada.get(&format!("{DEPLOYMENTS}/minimal-example/9/restore")).await.expect(404);
+    ada.get(&format!("{DEPLOYMENTS}/minimal-example/x/restore")).await.expect(404);
+    // A person who can only read sees no button and cannot restore.
+    let bob = ada.invite(&stage.host, "bob@example.com", "viewer").await;
+    assert!(!bob.get(DEPLOYMENTS).await.expect(200).text().contains("/restore"));
+    bob.get(&address).await.expect(403);
+    bob.submit(DEPLOYMENTS, &address, &[]).await.expect(403);
+}
+
+#[tokio::test]
 async fn a_long_history_is_paged_and_escaped() {
     let stage = Stage::numbers(1).await;
     let change = json!([{ "change": "add", "kind": "model", "integration": null, "name": "<script>x" }]);

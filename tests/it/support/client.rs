@@ -67,8 +67,9 @@ impl Api {
 
     /// Posts bytes that need not be a valid bundle.
     pub fn post_bundle(&self, bytes: Vec<u8>, dry_run: bool) -> impl Future<Output = Answer> {
-        let path = if dry_run { "/deployments?dry_run=true" } else { "/deployments" };
-        let request = self.request("POST", path).header("Content-Type", "application/x-tar").bytes(bytes);
+        let mode = if dry_run { "dry_run" } else { "accept_capabilities" };
+        let path = format!("/deployments?{mode}=true");
+        let request = self.request("POST", &path).header("Content-Type", "application/x-tar").bytes(bytes);
         async move { request.send().await }
     }
 

@@ -109,6 +109,16 @@ const PROXY: &[ErrorCode] = &[
     ErrorCode::UpstreamTimeout,
 ];
 
+/// Codes of deploying a bundle.
+const DEPLOYMENT: &[ErrorCode] = &[
+    ErrorCode::InvalidSyncConfig,
+    ErrorCode::ConflictingDeployment,
+    ErrorCode::CapabilitiesNotAccepted,
+    ErrorCode::BundleSignatureRequired,
+    ErrorCode::InvalidBundleSignature,
+    ErrorCode::HostsNotReady,
+];
+
 /// Routes of one path. After each handler come the codes that it and its services return; those of its extractors
 /// follow from its arguments.
 macro_rules! route {
@@ -153,17 +163,12 @@ pub(super) fn routes() -> OpenApiRouter<App> {
         .routes(route!(inbound_webhooks::replay_many => [Code::UnknownIntegration]))
         .routes(route!(inbound_webhooks::get_inbound_webhook => [Code::UnknownWebhook]))
         .routes(route!(inbound_webhooks::replay => [Code::UnknownWebhook, Code::WebhookInFlight]))
-        .routes(route!(deployments::create_deployment =>
-            [
-                &[
-                    Code::InvalidBundle,
-                    Code::InvalidSyncConfig,
-                    Code::ConflictingDeployment,
-                    Code::HostsNotReady,
-                ],
-                &BODY[..],
-            ]
-            .concat()))
+        .routes(route!(
+            deployments::create_deployment => [DEPLOYMENT, &[Code::InvalidBundle], &BODY[..]].concat(),
+            deployments::list_deployments => [Code::InvalidCursor],
+        ))
+        .routes(route!(deployments::roll_back =>
+            [DEPLOYMENT, &[Code::UnknownDeployment, Code::DeploymentNotRestorable]].concat()))
         .merge(OpenApiRouter::with_openapi(proxy::openapi()))
         .routes(routes!(health::health))
         .routes(routes!(health::ready))

@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -79,6 +79,8 @@ pub enum BundleError {
     Format { format: u32 },
     #[error("`{name}` was changed after the bundle was built: its SHA-256 does not match")]
     Changed { name: String },
+    #[error("the bundle's archive was packed by another program; create it with `syncline build`")]
+    NotCanonical,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -90,9 +92,15 @@ struct Manifest {
 impl Bundle {
     /// Writes the bundle. Equal bundles have equal bytes.
     pub fn write(&self) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.write_to(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn write_to(&self, output: &mut impl Write) -> io::Result<()> {
         let digests = self.components.iter().map(|(path, wasm)| (path.clone(), sha256(wasm)));
         let manifest = Manifest { format: FORMAT, components: digests.collect() };
-        let mut tar = Builder::new(Vec::new());
+        let mut tar = Builder::new(output);
         append(&mut tar, MANIFEST, serde_json::to_string(&manifest)?.as_bytes())?;
         append(&mut tar, FILE_NAME, self.config.as_bytes())?;
         for (path, text) in &self.schemas {
@@ -103,7 +111,7 @@ impl Bundle {
         for (digest, wasm) in components {
             append(&mut tar, &format!("{COMPONENTS}{digest}.wasm"), wasm)?;
         }
-        tar.into_inner()
+        tar.finish()
     }
 
     /// Reads a bundle that [`Bundle::write`] wrote, and rejects anything else.
@@ -136,7 +144,13 @@ impl Bundle {
                 None => return Err(BundleError::UnknownEntry { name }),
             };
         }
-        Ok(Self { config, schemas, components })
+        let bundle = Self { config, schemas, components };
+        // A stored bundle is written again for a rollback, and its digest and signature must still match.
+        let mut rest = Comparison { expected: bytes };
+        match bundle.write_to(&mut rest) {
+            Ok(()) if rest.expected.is_empty() => Ok(bundle),
+            _ => Err(BundleError::NotCanonical),
+        }
     }
 
     /// Parses the configuration file with the bundle's own schemas.
@@ -195,12 +209,33 @@ impl From<BundleDigest> for String {
     }
 }
 
+/// Compares what is written to it with the expected bytes, and removes those that match.
+struct Comparison<'a> {
+    expected: &'a [u8],
+}
+
+impl Write for Comparison<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self.expected.strip_prefix(bytes) {
+            Some(rest) => {
+                self.expected = rest;
+                Ok(bytes.len())
+            }
+            None => Err(io::Error::other("the bytes differ")),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Appends a file. All metadata is fixed, so that a bundle does not depend on the time and user of the build.
-fn append(tar: &mut Builder<Vec<u8>>, name: &str, content: &[u8]) -> io::Result<()> {
+fn append(tar: &mut Builder<impl Write>, name: &str, content: &[u8]) -> io::Result<()> {
     let mut header = Header::new_ustar();
     header.set_path(name)?;
     header.set_size(content.len() as u64);
@@ -355,6 +390,20 @@ mod tests {
             refusal(&tar_with(&[(FILE_NAME, EntryType::Regular)])),
             "`syncline.toml` is in the bundle twice"
         );
+    }
+
+    #[test]
+    fn an_archive_that_was_packed_differently_is_rejected() {
+        let mut tar = Builder::new(Vec::new());
+        append(&mut tar, FILE_NAME, b"name = \"shop\"").unwrap();
+        append(&mut tar, MANIFEST, br#"{"format":1,"components":{}}"#).unwrap();
+        assert_eq!(
+            refusal(&tar.into_inner().unwrap()),
+            "the bundle's archive was packed by another program; create it with `syncline build`"
+        );
+        let empty = Bundle { config: "name = \"shop\"".to_owned(), ..Bundle::default() };
+        let padded = [empty.write().unwrap(), vec![0; BLOCK]].concat();
+        assert!(matches!(Bundle::read(&padded), Err(BundleError::NotCanonical)));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub mod bundle;
+mod capabilities;
 mod diagnostics;
 mod environment;
 mod frequency;
@@ -20,6 +21,7 @@ mod models;
 mod spec;
 mod table;
 
+pub use capabilities::{Capability, CapabilityKind, added_capabilities};
 pub use diagnostics::{ConfigProblem, Diagnostics, Span, did_you_mean};
 pub use frequency::{Frequency, FrequencyError, MINIMUM_INTERVAL, Unit};
 pub use limits::LimitOverrides;

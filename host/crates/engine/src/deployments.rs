@@ -4,6 +4,8 @@ pub(crate) mod checks;
 pub(crate) mod history;
 mod model_changes;
 pub(crate) mod planned_change;
+mod rollback;
+pub(crate) mod signatures;
 mod state;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,16 +23,18 @@ use uuid::Uuid;
 use crate::deployments::checks::check_components;
 use crate::deployments::model_changes::model_changes;
 use crate::deployments::planned_change::PlannedChange;
+use crate::deployments::signatures::{SignatureError, check_signature};
 use crate::deployments::state::DeployedState;
 use crate::functions::{FunctionSpec, Functions, StoredFunction, stored_functions};
 use crate::syncs::schedule::jitter;
 use syncline_auth::{Environment, Environments};
 use syncline_config::bundle::{Bundle, BundleDigest, BundleError};
-use syncline_config::{Diagnostics, FunctionKind, SyncConfig};
+use syncline_config::{Capability, Diagnostics, FunctionKind, SyncConfig};
 use syncline_providers::Catalogue;
 use syncline_sandbox::{ComponentDigest, Sandbox};
 use syncline_store::Store;
 use syncline_store::audit_log::{self, NewEntry};
+use syncline_store::bundles::{self, StoredBundle};
 use syncline_store::deployments::{self, NewDeployment, NewFunction};
 use syncline_store::events::{Event, Events};
 use syncline_store::hosts::ALIVE_WITHIN;
@@ -41,7 +45,7 @@ use syncline_types::actor::Actor;
 use syncline_types::audit_log::{AuditAction, TargetKind};
 use syncline_types::error_code::ErrorCode;
 use syncline_types::ids::{
-    DeploymentPk, FunctionName, IntegrationKey, IntegrationPk, ModelName, ProviderSlug,
+    BundleName, DeploymentPk, FunctionName, IntegrationKey, IntegrationPk, ModelName, ProviderSlug,
 };
 
 /// How long a deployment waits for other hosts. Longer than compiling a component may take.
@@ -63,6 +67,35 @@ pub struct Deployment {
     pub changes: Vec<PlannedChange>,
     /// Changes that may break clients, such as a field with a new type.
     pub warnings: Vec<String>,
+    /// What the bundle's functions can do beyond sending requests to their provider.
+    pub capabilities: Vec<Capability>,
+    /// The capabilities that the active version does not have. Empty for the first version of a bundle.
+    pub new_capabilities: Vec<Capability>,
+    /// The SDK and version of each component, by its path in `syncline.toml`. Components without an SDK are omitted.
+    pub sdks: BTreeMap<String, String>,
+    /// The name of the key that signed the bundle. `None` if the environment requires no signature.
+    pub signed_by: Option<String>,
+}
+
+/// A bundle to deploy.
+#[derive(Debug, Clone, Copy)]
+pub struct Submission<'a> {
+    /// The bytes of the bundle's file.
+    pub bundle: &'a [u8],
+    /// The content of its `.minisig` file.
+    pub signature: Option<&'a str>,
+    /// The earlier version that is deployed again.
+    pub restored_version: Option<i32>,
+}
+
+/// Whether to deploy, or only to plan a deployment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeployMode {
+    Plan,
+    Deploy {
+        /// Accepts capabilities that the active version does not have.
+        accept_capabilities: bool,
+    },
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -103,6 +136,23 @@ pub enum DeployError {
         other: String,
         existing: String,
     },
+    #[error(transparent)]
+    Signature(#[from] SignatureError),
+    #[error(
+        "the bundle asks for capabilities that the active version does not have: {}; check them, then deploy with \
+         `accept_capabilities=true` (`syncline deploy --accept-capabilities`)",
+        list_capabilities(added)
+    )]
+    NewCapabilities { added: Vec<Capability> },
+    #[error("{}", unknown_version(bundle, *version))]
+    UnknownVersion { bundle: BundleName, version: Option<i32> },
+    #[error("version {version} of the bundle `{bundle}` was never active; deploy its bundle file instead")]
+    NeverActive { bundle: BundleName, version: i32 },
+    #[error(
+        "version {version} of the bundle `{bundle}` was deployed by a host that did not store bundles; deploy its bundle \
+         file instead"
+    )]
+    NotStored { bundle: BundleName, version: i32 },
     #[error("a host could not compile the bundle: {problem}; the previous version stays active")]
     NotReady { problem: String },
     #[error(
@@ -127,15 +177,21 @@ impl DeployError {
             | Self::OfOtherBundle { .. }
             | Self::ModelOfOtherBundle { .. }
             | Self::OtherBaseUrl { .. } => ErrorCode::ConflictingDeployment,
+            Self::Signature(SignatureError::Missing) => ErrorCode::BundleSignatureRequired,
+            Self::Signature(_) => ErrorCode::InvalidBundleSignature,
+            Self::NewCapabilities { .. } => ErrorCode::CapabilitiesNotAccepted,
+            Self::UnknownVersion { .. } => ErrorCode::UnknownDeployment,
+            Self::NeverActive { .. } | Self::NotStored { .. } => ErrorCode::DeploymentNotRestorable,
             Self::NotReady { .. } | Self::HostsSilent { .. } => ErrorCode::HostsNotReady,
             Self::Store(_) | Self::Host(_) => ErrorCode::InternalServerError,
         }
     }
 
-    /// The errors in `syncline.toml`, each with its location.
+    /// The errors in `syncline.toml`, each with its location, or the new capabilities.
     pub fn payload(&self) -> Option<Value> {
         match self {
             Self::Config(diagnostics) => Some(json!({ "mistakes": diagnostics })),
+            Self::NewCapabilities { added } => Some(json!({ "new_capabilities": added })),
             _ => None,
         }
     }
@@ -231,23 +287,25 @@ impl Deployments {
         Ok(())
     }
 
-    /// Deploys a bundle or, with `dry_run`, returns what it would change.
+    /// Deploys a bundle, or returns what it would change.
     pub async fn deploy(
         &self,
         environment: &Environment,
-        bytes: &[u8],
-        dry_run: bool,
+        submission: Submission<'_>,
+        mode: DeployMode,
         actor: &Actor,
     ) -> Result<Deployment, DeployError> {
+        let bytes = submission.bundle;
         let bundle = tokio::task::block_in_place(|| Bundle::read(bytes))?;
         let digest = BundleDigest::of(bytes);
+        let trusted = bundles::list_keys(&mut *self.store.connect().await?, environment.pk).await?;
+        let signed_by =
+            tokio::task::block_in_place(|| check_signature(bytes, submission.signature, &trusted))?;
         let file = tokio::task::block_in_place(|| bundle.parse_config()).map_err(DeployError::Config)?;
         let minimum = self.minimum_interval;
-        check_components(&file, &bundle.components, minimum, &self.catalogue, &self.sandbox)
-            .await
-            .mistakes
-            .into_result()
-            .map_err(DeployError::Config)?;
+        let checked =
+            check_components(&file, &bundle.components, minimum, &self.catalogue, &self.sandbox).await;
+        checked.mistakes.into_result().map_err(DeployError::Config)?;
 
         let mut tx = self.store.begin().await?;
         deployments::lock(&mut tx, environment.pk).await?;
@@ -255,6 +313,7 @@ impl Deployments {
         let mut plan = state.plan(&file.config)?;
         let (of_models, warnings) = model_changes(state.active.as_ref(), &file.config);
         plan.extend(of_models);
+        let capabilities = file.config.capabilities();
         let deployment = Deployment {
             id: None,
             bundle: file.config.name.to_string(),
@@ -262,13 +321,22 @@ impl Deployments {
             digest: digest.to_string(),
             changes: plan,
             warnings,
+            new_capabilities: state.new_capabilities(&capabilities),
+            capabilities,
+            sdks: checked.sdks,
+            signed_by,
         };
         let is_active = state.active.as_ref().is_some_and(|active| active.digest == digest.as_str());
         // An active bundle is deployed again if one of its integrations was deleted.
-        if dry_run || (is_active && deployment.changes.is_empty()) {
+        let DeployMode::Deploy { accept_capabilities } = mode else { return Ok(deployment) };
+        if is_active && deployment.changes.is_empty() {
             return Ok(deployment);
         }
-        let staged = stage(&mut tx, environment, &bundle, &file.config, &state, &deployment, actor).await?;
+        if !accept_capabilities && !deployment.new_capabilities.is_empty() {
+            return Err(DeployError::NewCapabilities { added: deployment.new_capabilities });
+        }
+        let bundle = CheckedBundle { bundle: &bundle, config: &file.config, submission, plan: &deployment };
+        let staged = stage(&mut tx, environment, &bundle, &state, actor).await?;
         tx.commit().await?;
         failpoints::reach(Step::DeploymentStaged);
         if let Err(error) = self.switch(environment, &file.config, &staged, actor).await {
@@ -365,21 +433,35 @@ struct Staged {
     version: i32,
 }
 
+/// A bundle that can be staged.
+struct CheckedBundle<'a> {
+    bundle: &'a Bundle,
+    config: &'a SyncConfig,
+    submission: Submission<'a>,
+    plan: &'a Deployment,
+}
+
 async fn stage(
     conn: &mut PgConnection,
     environment: &Environment,
-    bundle: &Bundle,
-    config: &SyncConfig,
+    checked: &CheckedBundle<'_>,
     state: &DeployedState,
-    plan: &Deployment,
     actor: &Actor,
 ) -> Result<Staged, DeployError> {
+    let CheckedBundle { bundle, config, submission, plan } = checked;
     let mut digests = BTreeMap::new();
     for (path, wasm) in &bundle.components {
         let digest = ComponentDigest::of(wasm);
         deployments::put_component(conn, &digest.0, wasm).await?;
         digests.insert(path.as_str(), digest);
     }
+    let hex = |(path, digest): (&&str, &ComponentDigest)| ((*path).to_owned(), digest.to_string());
+    let content = StoredBundle {
+        config: bundle.config.clone(),
+        schemas: bundle.schemas.clone(),
+        components: digests.iter().map(hex).collect(),
+    };
+    bundles::put(conn, &plan.digest, &content).await?;
     let mut functions = Vec::new();
     for wanted in &config.integrations {
         let integration = match state.integration(&wanted.key) {
@@ -410,6 +492,10 @@ async fn stage(
         config: &serde_json::to_value(config).map_err(|error| DeployError::Host(error.into()))?,
         changes: &serde_json::to_value(&plan.changes).map_err(|error| DeployError::Host(error.into()))?,
         deployed_by: &actor.identity.display_name(),
+        // Kept for a rollback, which checks it again.
+        signature: submission.signature,
+        signed_by: plan.signed_by.as_deref(),
+        restored_version: submission.restored_version,
     };
     let (pk, version) = deployments::stage(conn, &new, &rows).await?;
     Ok(Staged { id, pk, version })
@@ -481,4 +567,21 @@ async fn update_schedules(
         }
     }
     Ok(())
+}
+
+fn list_capabilities(capabilities: &[Capability]) -> String {
+    let text = |one: &Capability| {
+        format!("{} `{}` of integration `{}`", one.kind.describe(), one.name, one.integration)
+    };
+    capabilities.iter().map(text).collect::<Vec<_>>().join(", ")
+}
+
+fn unknown_version(bundle: &BundleName, version: Option<i32>) -> String {
+    let help = "`syncline versions` lists the versions";
+    match version {
+        Some(version) => {
+            format!("the bundle `{bundle}` has no version {version} in this environment; {help}")
+        }
+        None => format!("the bundle `{bundle}` has no earlier version in this environment; {help}"),
+    }
 }

@@ -73,7 +73,10 @@ pub use self::dead_letters::{
 pub use self::deployments::checks::{CheckedComponents, check_components, check_settings};
 pub use self::deployments::history::{DeployedName, DeploymentState, PastChange, PastDeployment};
 pub use self::deployments::planned_change::PlannedChange;
-pub use self::deployments::{DeployError, Deployment, DeploymentParts, Deployments};
+pub use self::deployments::signatures::{
+    BundleKey, BundleKeyError, add_bundle_key, list_bundle_keys, remove_bundle_key,
+};
+pub use self::deployments::{DeployError, DeployMode, Deployment, DeploymentParts, Deployments, Submission};
 pub use self::environment_variables::{
     EnvironmentVariableError, EnvironmentVariables, InvalidVariableValue, VariableValue,
 };

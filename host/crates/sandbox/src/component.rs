@@ -68,6 +68,14 @@ fn list(names: &[String]) -> String {
 #[derive(Debug, Clone, Deserialize)]
 pub struct Description {
     pub functions: Vec<DescribedFunction>,
+    /// The SDK that the component was built with.
+    pub sdk: Option<DescribedSdk>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub struct DescribedSdk {
+    pub name: String,
+    pub version: String,
 }
 
 #[derive(Debug, Clone, Deserialize)]

@@ -32,7 +32,7 @@ pub use self::bindings::syncline::integration::types::Failure;
 pub use self::capabilities::{Capabilities, ConnectionInfo, ProviderClient, RunInfo};
 pub use self::compiler::{CompileError, CompiledCache, run_compiler};
 pub use self::component::{
-    ComponentDigest, DescribedFunction, Description, InvalidComponent, PreparedComponent,
+    ComponentDigest, DescribedFunction, DescribedSdk, Description, InvalidComponent, PreparedComponent,
 };
 pub use self::error::{FunctionError, GuestError, Interrupt};
 pub use self::invocation::{Call, Finished, Usage};

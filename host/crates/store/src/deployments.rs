@@ -25,6 +25,11 @@ pub struct NewDeployment<'a> {
     /// What the deployment changes: a list of objects.
     pub changes: &'a Value,
     pub deployed_by: &'a str,
+    pub signature: Option<&'a str>,
+    /// The name of the key that signed the bundle.
+    pub signed_by: Option<&'a str>,
+    /// The earlier version that is deployed again.
+    pub restored_version: Option<i32>,
 }
 
 /// A function of a deployment to stage.
@@ -199,8 +204,9 @@ pub async fn stage(
 ) -> sqlx::Result<(DeploymentPk, i32)> {
     let row = sqlx::query!(
         r#"
-        INSERT INTO deployments (environment_pk, id, bundle_name, version, digest, state, config, changes, deployed_by)
-        SELECT $1, $2, $3, coalesce(max(version), 0) + 1, $4, 'staged', $5, $6, $7
+        INSERT INTO deployments (environment_pk, id, bundle_name, version, digest, state, config, changes, deployed_by,
+                                 signature, signed_by, restored_version)
+        SELECT $1, $2, $3, coalesce(max(version), 0) + 1, $4, 'staged', $5, $6, $7, $8, $9, $10
         FROM deployments WHERE environment_pk = $1 AND bundle_name = $3
         RETURNING pk, version
         "#,
@@ -211,6 +217,9 @@ pub async fn stage(
         new.config,
         new.changes,
         new.deployed_by,
+        new.signature,
+        new.signed_by,
+        new.restored_version,
     )
     .fetch_one(&mut *conn)
     .await?;
@@ -622,14 +631,17 @@ pub struct ListedDeployment {
     pub state: DeploymentState,
     pub changes: Value,
     pub deployed_by: String,
+    pub signed_by: Option<String>,
+    pub restored_version: Option<i32>,
     pub created_at: DateTime<Utc>,
     pub activated_at: Option<DateTime<Utc>>,
 }
 
-/// Lists up to `limit` deployments of an environment, newest first, before the row `before`.
+/// Lists up to `limit` deployments of an environment or of one bundle in it, newest first, before the row `before`.
 pub async fn list_history(
     conn: &mut PgConnection,
     environment: EnvironmentPk,
+    bundle_name: Option<&str>,
     before: Option<DeploymentPk>,
     limit: i64,
 ) -> sqlx::Result<Vec<ListedDeployment>> {
@@ -637,15 +649,51 @@ pub async fn list_history(
         ListedDeployment,
         r#"
         SELECT pk AS "pk: DeploymentPk", id, bundle_name, version, digest, state AS "state: DeploymentState", changes,
-               deployed_by, created_at, activated_at
-        FROM deployments WHERE environment_pk = $1 AND pk < coalesce($2, 9223372036854775807)
-        ORDER BY pk DESC LIMIT $3
+               deployed_by, signed_by, restored_version, created_at, activated_at
+        FROM deployments
+        WHERE environment_pk = $1 AND pk < coalesce($2, 9223372036854775807)
+          AND bundle_name = coalesce($3, bundle_name)
+        ORDER BY pk DESC LIMIT $4
         "#,
         environment.0,
         before.map(|before| before.0),
+        bundle_name,
         limit,
     )
     .fetch_all(conn)
+    .await
+}
+
+/// A version of a bundle that can be deployed again.
+#[derive(Debug, Clone)]
+pub struct EarlierVersion {
+    pub version: i32,
+    pub digest: String,
+    pub signature: Option<String>,
+    pub activated_at: Option<DateTime<Utc>>,
+}
+
+/// Finds one version of a bundle, or with `None` the newest that was active before the active one.
+pub async fn find_version(
+    conn: &mut PgConnection,
+    environment: EnvironmentPk,
+    bundle_name: &str,
+    version: Option<i32>,
+) -> sqlx::Result<Option<EarlierVersion>> {
+    sqlx::query_as!(
+        EarlierVersion,
+        r#"
+        SELECT version, digest, signature, activated_at
+        FROM deployments
+        WHERE environment_pk = $1 AND bundle_name = $2
+          AND CASE WHEN $3::integer IS NULL THEN state = 'superseded' ELSE version = $3 END
+        ORDER BY version DESC LIMIT 1
+        "#,
+        environment.0,
+        bundle_name,
+        version,
+    )
+    .fetch_optional(conn)
     .await
 }
 

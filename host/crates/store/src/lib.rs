@@ -11,6 +11,7 @@ pub mod accounts;
 pub mod attention;
 pub mod audit_log;
 pub mod authorizations;
+pub mod bundles;
 pub mod closed_connections;
 pub mod connect_sessions;
 pub mod connection_errors;

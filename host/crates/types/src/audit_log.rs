@@ -30,6 +30,11 @@ pub enum AuditAction {
     EnvironmentDeleted,
     #[strum(serialize = "signing_key.rotated")]
     SigningKeyRotated,
+    /// A key was added with which bundles can be signed.
+    #[strum(serialize = "bundle_key.added")]
+    BundleKeyAdded,
+    #[strum(serialize = "bundle_key.removed")]
+    BundleKeyRemoved,
     #[strum(serialize = "data_key.rotated")]
     DataKeyRotated,
     #[strum(serialize = "api_key.created")]
@@ -108,6 +113,8 @@ pub enum TargetKind {
     Connection,
     /// A deployed bundle, by name.
     Deployment,
+    /// A public key for the signatures of bundles, by name.
+    BundleKey,
     /// A run, by id.
     Run,
     /// A dead letter, by id.

@@ -414,6 +414,22 @@ pub enum ErrorCode {
     /// a function or model belongs to another bundle. Or another bundle sets another `base_url` for the integration.
     #[strum(message = "Resolve the conflict that the message names.")]
     ConflictingDeployment,
+    /// The bundle asks for capabilities that the active version does not have. `payload.new_capabilities` lists them.
+    #[strum(message = "Check the capabilities, then deploy with `accept_capabilities=true`.")]
+    CapabilitiesNotAccepted,
+    /// The environment requires signed bundles, and this one has no signature.
+    #[strum(message = "Sign the bundle with minisign, and send the signature in `Bundle-Signature`.")]
+    BundleSignatureRequired,
+    /// The signature of the bundle is malformed, does not belong to it, or was made with a key that the environment does
+    /// not trust.
+    #[strum(message = "Sign the bundle again with a key that `syncline env bundle-keys list` shows.")]
+    InvalidBundleSignature,
+    /// The environment has no such bundle or no such version of it.
+    #[strum(message = "List the versions with `GET /deployments`.")]
+    UnknownDeployment,
+    /// The version was never active, or was deployed before hosts stored bundles.
+    #[strum(message = "Deploy the bundle's file instead.")]
+    DeploymentNotRestorable,
     /// A host could not compile the bundle, or did not within five minutes. The previous version stays active.
     #[strum(message = "Check the hosts' logs, then deploy again.")]
     HostsNotReady,

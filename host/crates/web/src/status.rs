@@ -58,9 +58,11 @@ pub fn statuses(code: ErrorCode) -> &'static [StatusCode] {
         | ErrorCode::ExpiredWebhookSignature
         | ErrorCode::SignInRequired
         | ErrorCode::SignInFailed => &[StatusCode::UNAUTHORIZED],
-        ErrorCode::Forbidden | ErrorCode::OriginNotAllowed | ErrorCode::CrossSiteRequest => {
-            &[StatusCode::FORBIDDEN]
-        }
+        ErrorCode::Forbidden
+        | ErrorCode::OriginNotAllowed
+        | ErrorCode::CrossSiteRequest
+        | ErrorCode::BundleSignatureRequired
+        | ErrorCode::InvalidBundleSignature => &[StatusCode::FORBIDDEN],
         ErrorCode::UnknownIntegration
         | ErrorCode::UnknownProvider
         | ErrorCode::UnknownConnection
@@ -69,6 +71,7 @@ pub fn statuses(code: ErrorCode) -> &'static [StatusCode] {
         | ErrorCode::UnknownFunction
         | ErrorCode::UnknownModel
         | ErrorCode::UnknownRun
+        | ErrorCode::UnknownDeployment
         | ErrorCode::UnknownWebhook
         | ErrorCode::WebhooksNotTaken
         | ErrorCode::UnknownDeadLetter
@@ -100,6 +103,8 @@ pub fn statuses(code: ErrorCode) -> &'static [StatusCode] {
         | ErrorCode::IdempotencyKeyReused
         | ErrorCode::IdempotencyKeyInUse
         | ErrorCode::ConflictingDeployment
+        | ErrorCode::CapabilitiesNotAccepted
+        | ErrorCode::DeploymentNotRestorable
         | ErrorCode::HostsNotReady => &[StatusCode::CONFLICT],
         ErrorCode::ScriptAborted | ErrorCode::InvalidAccountLink => &[StatusCode::GONE],
         ErrorCode::PayloadTooLarge => &[StatusCode::PAYLOAD_TOO_LARGE],

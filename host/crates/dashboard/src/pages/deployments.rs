@@ -1,5 +1,7 @@
 //! The active functions of an environment, and the history of its deployments.
 
+mod rollback;
+
 use axum::Router;
 use axum::extract::State;
 use axum::response::Response;
@@ -16,6 +18,7 @@ use crate::layout::{Section, page};
 use crate::query::Query;
 use crate::session::{Visit, segment};
 use crate::time::{ago, number};
+use syncline_auth::Scope;
 use syncline_engine::{DeploymentState, FunctionDescription, PastChange, PastDeployment};
 use syncline_types::functions::FunctionKind;
 use syncline_types::ids::DeploymentPk;
@@ -28,7 +31,7 @@ const CHANGES: usize = 50;
 const FUNCTIONS: usize = 100;
 
 pub(crate) fn routes() -> Router<Dashboard> {
-    Router::new().route(environment_route!("deployments"), get(deployments))
+    Router::new().route(environment_route!("deployments"), get(deployments)).merge(rollback::routes())
 }
 
 async fn deployments(
@@ -39,7 +42,7 @@ async fn deployments(
     visit.require(Section::Deployments.scope())?;
     let environment = visit.environment.pk;
     let before = query.parse_optional("before", "Page")?.map(DeploymentPk);
-    let history = app.deployments.history(environment, before, PAGE as i64 + 1).await;
+    let history = app.deployments.history(environment, None, before, PAGE as i64 + 1).await;
     let mut history = history.map_err(PageError::internal)?;
     let list = visit.url(Section::Deployments.path());
     let next = cut_to_page(&mut history, PAGE)
@@ -67,7 +70,7 @@ async fn deployments(
                 (function_table(&visit, &functions))
             }
             h2 { "History" }
-            @for deployment in &history { (card(deployment)) }
+            @for deployment in &history { (card(&visit, deployment)) }
         }
         (pager(query.first_page(&list, "before").as_deref(), next.as_deref()))
     };
@@ -129,8 +132,9 @@ fn starts_when(function: &FunctionDescription) -> String {
     }
 }
 
-fn card(deployment: &PastDeployment) -> Markup {
+fn card(visit: &Visit, deployment: &PastDeployment) -> Markup {
     let changes = &deployment.changes;
+    let can_restore = deployment.state == DeploymentState::Superseded && visit.allows(Scope::Deploy);
     html! {
         section.card {
             h3 {
@@ -143,7 +147,11 @@ fn card(deployment: &PastDeployment) -> Markup {
                     None => { "Sent " (ago(deployment.created_at)) },
                 }
                 " by " (deployment.deployed_by)
-                ". " (number(deployment.functions.len() as i64)) " functions. Digest "
+                @if let Some(version) = deployment.restored_version { ", restores version " (version) }
+                @if let Some(key) = &deployment.signed_by { ", signed with the key " (key) }
+                ". " (number(deployment.functions.len() as i64))
+                @if deployment.functions.len() == 1 { " function" } @else { " functions" }
+                ". Digest "
                 code { (deployment.digest.get(..12).unwrap_or(&deployment.digest)) "…" }
             }
             @if changes.is_empty() {
@@ -153,6 +161,11 @@ fn card(deployment: &PastDeployment) -> Markup {
                     summary { (number(changes.len() as i64)) @if changes.len() == 1 { " change" } @else { " changes" } }
                     ul { @for change in changes.iter().take(CHANGES) { li { (change_text(change)) } } }
                     @if changes.len() > CHANGES { p.muted { "Only the first " (CHANGES) " are shown." } }
+                }
+            }
+            @if can_restore {
+                div.actions {
+                    a.button href=(rollback::address(visit, &deployment.bundle, deployment.version)) { "Restore this version…" }
                 }
             }
         }
@@ -169,15 +182,20 @@ fn state_badge(state: DeploymentState) -> Markup {
 }
 
 fn change_text(change: &PastChange) -> Markup {
-    let verb = match change.change.as_str() {
+    change_line(&change.change, &change.kind, change.integration.as_deref(), change.name.as_deref())
+}
+
+/// A change of a deployment or of a plan.
+fn change_line(change: &str, kind: &str, integration: Option<&str>, name: Option<&str>) -> Markup {
+    let verb = match change {
         "add" => "added",
         "remove" => "removed",
         _ => "changed",
     };
-    let kind = match change.kind.as_str() {
+    let kind = match kind {
         "environment" => "setting of the environment",
         kind => kind,
     };
-    let path: Vec<&str> = change.integration.iter().chain(&change.name).map(String::as_str).collect();
+    let path: Vec<&str> = integration.into_iter().chain(name).collect();
     html! { (verb) ": " (kind) " " code { (path.join("/")) } }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use syncline_config::{ConfigFile, Diagnostics, FunctionKind, did_you_mean, table_of};
 use syncline_egress::HostPattern;
 use syncline_providers::Catalogue;
-use syncline_sandbox::{InvalidComponent, Sandbox};
+use syncline_sandbox::{Description, InvalidComponent, Sandbox};
 
 /// Checks everything that needs no component: frequencies, providers and hosts.
 pub fn check_settings(file: &ConfigFile, minimum_interval: Duration, catalogue: &Catalogue) -> Diagnostics {
@@ -44,6 +44,8 @@ pub struct CheckedComponents {
     pub mistakes: Diagnostics,
     /// Functions that no integration with their component lists, such as "action `echo` of the component `.`".
     pub unlisted: Vec<String>,
+    /// The SDK and version of each component that has one, by path.
+    pub sdks: BTreeMap<String, String>,
 }
 
 /// Checks the settings, and whether the components contain the functions that the file names.
@@ -55,6 +57,7 @@ pub async fn check_components(
     sandbox: &Sandbox,
 ) -> CheckedComponents {
     let mut found = check_settings(file, minimum_interval, catalogue);
+    let mut sdks = BTreeMap::new();
     let mut described: BTreeMap<&str, Result<Vec<KindAndName>, InvalidComponent>> = BTreeMap::new();
     for integration in &file.config.integrations {
         let key = integration.key.as_str();
@@ -66,7 +69,11 @@ pub async fn check_components(
             continue;
         };
         if !described.contains_key(component) {
-            let functions = describe(sandbox, wasm).await;
+            let description = describe(sandbox, wasm).await;
+            if let Ok(Description { sdk: Some(sdk), .. }) = &description {
+                sdks.insert(component.to_owned(), format!("{} {}", sdk.name, sdk.version));
+            }
+            let functions = description.map(known_functions);
             if let Err(problem) = &functions {
                 found.add(
                     at("component"),
@@ -111,15 +118,18 @@ pub async fn check_components(
         let functions = functions.iter().filter(|(kind, name)| !is_listed(component, *kind, name));
         functions.map(move |(kind, name)| format!("{kind} `{name}` of the component `{component}`"))
     });
-    CheckedComponents { unlisted: unlisted.collect(), mistakes: found }
+    CheckedComponents { unlisted: unlisted.collect(), mistakes: found, sdks }
 }
 
 type KindAndName = (FunctionKind, String);
 
-/// Returns the functions of a component. Ignores functions of unknown kinds, because no integration can name them.
-async fn describe(sandbox: &Sandbox, wasm: &[u8]) -> Result<Vec<KindAndName>, InvalidComponent> {
+async fn describe(sandbox: &Sandbox, wasm: &[u8]) -> Result<Description, InvalidComponent> {
     let component = sandbox.prepare(wasm).await?;
-    let description = sandbox.describe(&component).await?;
+    sandbox.describe(&component).await
+}
+
+/// Ignores functions of unknown kinds, because no integration can name them.
+fn known_functions(description: Description) -> Vec<KindAndName> {
     let functions = description.functions.into_iter();
-    Ok(functions.filter_map(|function| Some((function.kind.parse().ok()?, function.name))).collect())
+    functions.filter_map(|function| Some((function.kind.parse().ok()?, function.name))).collect()
 }

@@ -8,7 +8,7 @@ use crate::deployments::Deployments;
 pub use syncline_store::deployments::DeploymentState;
 use syncline_store::deployments::{self, ListedDeployment};
 use syncline_types::functions::FunctionKind;
-use syncline_types::ids::{DeploymentPk, EnvironmentPk, FunctionName, IntegrationKey};
+use syncline_types::ids::{BundleName, DeploymentPk, EnvironmentPk, FunctionName, IntegrationKey};
 
 /// A deployment that is or was active, is being prepared, or has failed.
 #[derive(Debug, Clone)]
@@ -25,6 +25,10 @@ pub struct PastDeployment {
     pub functions: Vec<DeployedName>,
     /// The name of the secret key, account or system user.
     pub deployed_by: String,
+    /// The name of the key that signed the bundle.
+    pub signed_by: Option<String>,
+    /// The earlier version that it deployed again.
+    pub restored_version: Option<i32>,
     pub created_at: DateTime<Utc>,
     /// `None` if it has not been active.
     pub activated_at: Option<DateTime<Utc>>,
@@ -48,15 +52,19 @@ pub struct DeployedName {
 }
 
 impl Deployments {
-    /// Returns up to `limit` deployments of an environment, newest first, before the deployment `before`.
+    /// Returns up to `limit` deployments of an environment or of one bundle in it, newest first, before the deployment
+    /// `before`.
     pub async fn history(
         &self,
         environment: EnvironmentPk,
+        bundle: Option<&BundleName>,
         before: Option<DeploymentPk>,
         limit: i64,
     ) -> sqlx::Result<Vec<PastDeployment>> {
         let mut conn = self.store.connect().await?;
-        let listed = deployments::list_history(&mut conn, environment, before, limit).await?;
+        let listed =
+            deployments::list_history(&mut conn, environment, bundle.map(BundleName::as_str), before, limit)
+                .await?;
         let mut history = listed.into_iter().map(describe).collect::<sqlx::Result<Vec<_>>>()?;
         let pks: Vec<DeploymentPk> = history.iter().map(|deployment| deployment.pk).collect();
         for function in deployments::list_function_names(&mut conn, &pks).await? {
@@ -85,6 +93,8 @@ fn describe(listed: ListedDeployment) -> sqlx::Result<PastDeployment> {
         changes: serde_json::from_value(listed.changes).map_err(|error| sqlx::Error::Decode(error.into()))?,
         functions: Vec::new(),
         deployed_by: listed.deployed_by,
+        signed_by: listed.signed_by,
+        restored_version: listed.restored_version,
         created_at: listed.created_at,
         activated_at: listed.activated_at,
     })

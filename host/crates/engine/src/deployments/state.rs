@@ -9,7 +9,7 @@ use crate::deployments::DeployError;
 use crate::deployments::planned_change::PlannedChange;
 use crate::functions::{FunctionSpec, StoredFunction, stored_functions};
 use syncline_auth::{Environment, EnvironmentSettings};
-use syncline_config::{FunctionKind, IntegrationSpec, SyncConfig};
+use syncline_config::{Capability, FunctionKind, IntegrationSpec, SyncConfig, added_capabilities};
 use syncline_store::deployments::{self, ActiveFunction, LiveDeployment};
 use syncline_store::environments;
 use syncline_store::integrations::{self, Integration};
@@ -125,6 +125,14 @@ impl DeployedState {
             changes.push(function_change("remove", row.kind, key, &row.name));
         }
         Ok(changes)
+    }
+
+    /// Returns the capabilities that the active version does not have. The first version of a bundle has no new ones. If
+    /// the active version cannot be parsed, all capabilities are new.
+    pub(super) fn new_capabilities(&self, wanted: &[Capability]) -> Vec<Capability> {
+        let Some(active) = &self.active else { return Vec::new() };
+        let before: Option<SyncConfig> = serde_json::from_str(&active.config).ok();
+        added_capabilities(&before.map(|before| before.capabilities()).unwrap_or_default(), wanted)
     }
 
     pub(super) fn own_function(

@@ -16,9 +16,9 @@ use syncline_engine::{
     ConnectionSettings, Connections, Credentials, DeadLetters, DeploymentParts, Deployments,
     DispatchSettings, EnvironmentVariables, Functions, Health, HostRegistration, InboundWebhookLog,
     IngestSettings, Integrations, Invoker, InvokerParts, JobParts, JobSettings, Jobs, Lifecycle, LiveRuns,
-    Observation, Proxy, ProxyParts, ProxyRoutes, RateLimits, RecordChanges, RecordSettings, Records,
-    Retention, RetentionSettings, RunUpkeep, RunWriter, Runs, Statistics, SyncParts, SyncSettings, Syncs,
-    TypedConnections, WebhookDispatch, WebhookIngest,
+    Observation, ProviderFiles, Proxy, ProxyParts, ProxyRoutes, RateLimits, RecordChanges, RecordSettings,
+    Records, Retention, RetentionSettings, RunUpkeep, RunWriter, Runs, Statistics, SyncParts, SyncSettings,
+    Syncs, TypedConnections, WebhookDispatch, WebhookIngest,
 };
 use syncline_outbound_webhooks::{DeliveryLog, Sender, SenderSettings};
 use syncline_providers::Catalogue;
@@ -285,6 +285,8 @@ impl Host {
         tasks.serve("proxy-route-cache", Stage::Upkeep, &proxy_routes, ProxyRoutes::invalidate);
         tasks.serve("inbound-webhook-cache", Stage::Upkeep, &inbound_webhooks, WebhookIngest::invalidate);
         // These tasks keep the host up to date while requests and runs are in progress.
+        let provider_files = ProviderFiles::new(Arc::clone(&catalogue), Arc::clone(&events));
+        tasks.keep_up("provider-files", &provider_files, ProviderFiles::follow);
         tasks.keep_up("heartbeat", &host_registration, HostRegistration::heartbeat);
         tasks.keep_up("environments", &host_registration, HostRegistration::follow_environments);
         tasks.keep_up("api-key-use", &authenticator, Authenticator::note_use);

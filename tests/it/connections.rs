@@ -212,6 +212,7 @@ async fn invalid_imports_are_rejected_with_the_field() {
     every_mode(&host).await;
     create(&host, "greenhouse-harvest", "TWO_STEP", None).await;
     create(&host, "zendesk-api-key", "zendesk", None).await;
+    create(&host, "anthropic", "anthropic", None).await;
     let with = |mode: &str, credentials: Value, name: &str, value: Value| {
         let mut body = import(mode, credentials);
         body[name] = value;
@@ -227,6 +228,11 @@ async fn invalid_imports_are_rejected_with_the_field() {
         (import("OAUTH2_CC", json!({ "token": "t", "client_id": "i" })), "credentials.client_secret"),
         (import("OAUTH1", json!({ "oauth_token": "t" })), "credentials.oauth_token_secret"),
         (import("API_KEY", json!({ "apiKey": long(1025) })), "credentials.apiKey"),
+        (import("API_KEY", json!({ "api_key": "k" })), "credentials.api_key"),
+        (
+            json!({ "provider_config_key": "anthropic", "credentials": { "type": "API_KEY", "apiKey": "k" } }),
+            "credentials.apiKey",
+        ),
         (import("BASIC", json!({ "username": "u" })), "credentials.password"),
         (
             with("TBA", json!({ "token_id": "t", "token_secret": "s" }), "connection_config", json!({})),

@@ -1,8 +1,9 @@
 //! The catalogue API, provider logos, and the list of deployed functions.
 
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
-use crate::support::{Host, Stage, TestDatabase, text};
+use crate::support::{Bundle, Host, HostOptions, Stage, TestDatabase, eventually, text};
 
 fn names(listed: &Value) -> Vec<String> {
     let data = listed["data"].as_array().expect("`data` is a list");
@@ -37,6 +38,50 @@ async fn providers_are_listed_searched_and_shown() {
     }
     assert_eq!(host.get("/providers?name=x").await.refusal(), (400, "invalid_query_params".to_owned()));
     host.with_key(None).get("/providers").await.expect(401);
+}
+
+#[tokio::test]
+async fn a_running_host_reads_changed_provider_files() {
+    let db = TestDatabase::create().await;
+    let folder = TempDir::new().unwrap();
+    let directory = folder.path().display().to_string();
+    let host = HostOptions::new().database(&db).variable("SYNCLINE_PROVIDERS_DIR", &directory).spawn().await;
+    let missing = Bundle::example("minimal").replace("\"unauthenticated\"", "\"acme\"");
+    let refused = host.post_bundle(missing.to_tar(), false).await;
+    assert!(
+        refused.message().contains(&format!("provider files are read from {directory}")),
+        "{}",
+        refused.message()
+    );
+
+    let file = folder.path().join("acme.toml");
+    let provider = |title: &str| {
+        format!(
+            "name = \"acme\"\ndisplay_name = \"{title}\"\nauth_mode = \"NONE\"\n\
+             docs = \"https://acme.example\"\n[source]\naddress = \"https://acme.example\"\nchecked_at = \"2026-11-21\"\n\
+             [proxy]\nbase_url = \"https://acme.example\"\n"
+        )
+    };
+    let shown = async |title: &str| {
+        eventually(&format!("the host knows {title}"), async || {
+            let answer = host.get("/providers/acme").await;
+            (answer.status == 200 && answer.json()["data"]["display_name"] == title).then_some(())
+        })
+        .await;
+    };
+    std::fs::write(&file, provider("Acme")).unwrap();
+    shown("Acme").await;
+    host.deploy(&missing).await;
+    // A file with a mistake changes nothing, and the log names it.
+    std::fs::write(&file, provider("Other").replace("NONE", "SECRET")).unwrap();
+    eventually("the mistake is logged", async || {
+        let log = host.log();
+        (log.contains("the provider files were not reloaded") && log.contains("acme.toml")).then_some(())
+    })
+    .await;
+    assert_eq!(host.get("/providers/acme").await.expect(200).json()["data"]["display_name"], "Acme");
+    std::fs::write(&file, provider("Acme 2")).unwrap();
+    shown("Acme 2").await;
 }
 
 #[tokio::test]

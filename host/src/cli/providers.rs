@@ -23,7 +23,8 @@ pub(super) fn run(args: &ProvidersArgs) -> anyhow::Result<Done> {
     let catalogue = Catalogue::load(args.providers_dir.as_deref())?;
     let wanted = args.search.as_deref().unwrap_or_default().to_lowercase();
     let found: Vec<_> = catalogue
-        .iter()
+        .list()
+        .into_iter()
         .filter(|provider| {
             provider.name.as_str().contains(&wanted) || provider.display_name.to_lowercase().contains(&wanted)
         })

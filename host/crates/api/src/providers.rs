@@ -1,5 +1,7 @@
 //! `/providers`: the provider catalogue, and a logo for each entry.
 
+use std::sync::Arc;
+
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
@@ -78,7 +80,8 @@ pub(super) async fn list_providers(
     ApiQuery(query): ApiQuery<ProvidersQuery>,
 ) -> Result<Json<ProvidersResponse>, ApiError> {
     let search = query.search.unwrap_or_default().to_lowercase();
-    let found = app.catalogue.iter().filter(|provider| {
+    let providers = app.catalogue.list();
+    let found = providers.iter().filter(|provider| {
         provider.name.as_str().to_lowercase().contains(&search)
             || provider.display_name.to_lowercase().contains(&search)
     });
@@ -118,7 +121,7 @@ pub(super) async fn get_provider(
     ApiPath(slug): ApiPath,
     _: NoQuery,
 ) -> Result<Json<ProviderResponse>, ApiError> {
-    let data = app.provider_json(app.find_provider(&slug)?)?;
+    let data = app.provider_json(&*app.find_provider(&slug)?)?;
     Ok(Json(ProviderResponse { data }))
 }
 
@@ -156,7 +159,7 @@ pub(super) async fn get_logo(
     ApiPath(file): ApiPath,
 ) -> Result<Response, ApiError> {
     let slug = file.strip_suffix(".svg").unwrap_or(&file);
-    let svg = monogram(app.find_provider(slug)?);
+    let svg = monogram(&*app.find_provider(slug)?);
     let tag = format!("\"{}\"", &blake3::hash(svg.as_bytes()).to_hex()[..16]);
     let is_known = headers.get(header::IF_NONE_MATCH).is_some_and(|given| given == tag.as_str());
     let about = [
@@ -173,7 +176,7 @@ pub(super) async fn get_logo(
 }
 
 impl App {
-    fn find_provider(&self, slug: &str) -> Result<&Provider, ApiError> {
+    fn find_provider(&self, slug: &str) -> Result<Arc<Provider>, ApiError> {
         let found = slug.parse::<ProviderSlug>().ok().and_then(|slug| self.catalogue.find(&slug));
         let Some(provider) = found else {
             return Err(ApiError::UnknownProvider(slug.chars().take(60).collect()));

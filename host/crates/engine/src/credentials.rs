@@ -360,10 +360,10 @@ impl Credentials {
         let provider = self.catalogue.find(&live.connection.provider);
         let provider =
             provider.ok_or_else(|| RefreshError::UnknownProvider(live.connection.provider.clone()))?;
-        match self.ask_provider(environment, provider, &live).await {
+        match self.ask_provider(environment, &provider, &live).await {
             Ok(credentials) => {
                 let now = self.clock.now();
-                let renewed = seal(environment, Some(provider), live.connection.id, &credentials, now);
+                let renewed = seal(environment, Some(&provider), live.connection.id, &credentials, now);
                 self.store_renewed(&live, &renewed).await?;
                 metrics().count_refresh("renewed");
                 tracing::debug!(connection.pk = live.connection.pk.0, "refreshed credentials");

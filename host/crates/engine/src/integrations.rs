@@ -146,7 +146,7 @@ impl Integrations {
         key: &IntegrationKey,
     ) -> Result<(Integration, Arc<Provider>), IntegrationError> {
         let integration = self.get(environment, key).await?;
-        let provider = Arc::clone(self.provider(&integration.provider)?);
+        let provider = Arc::clone(&self.provider(&integration.provider)?);
         Ok((integration, provider))
     }
 
@@ -297,7 +297,7 @@ impl Integrations {
         Ok(())
     }
 
-    fn provider(&self, slug: &ProviderSlug) -> Result<&Arc<Provider>, IntegrationError> {
+    fn provider(&self, slug: &ProviderSlug) -> Result<Arc<Provider>, IntegrationError> {
         self.catalogue.find(slug).ok_or_else(|| IntegrationError::UnknownProvider(slug.clone()))
     }
 }

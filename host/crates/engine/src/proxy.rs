@@ -196,14 +196,14 @@ impl Proxy {
         let base_url = self.functions.base_url_of(connection.integration);
         let rate_limiter = ConnectionRateLimiter::new(
             Arc::clone(&self.rate_limits),
-            provider,
+            &provider,
             base_url.as_ref(),
             connection.integration,
             connection.pk,
             None,
         );
         Ok(Arc::new(Route {
-            provider: Arc::clone(provider),
+            provider: Arc::clone(&provider),
             base_url,
             connection_config,
             usual_base: UsualBase::default(),

@@ -59,6 +59,12 @@ pub fn check_answers(
     if wrong.is_empty() { Ok(accepted) } else { Err(wrong) }
 }
 
+/// Checks a credential that a client has stored before. Like the Connect UI, it must have the form that the provider's
+/// question requires. Returns what is wrong.
+pub fn check_credential(question: &Question, value: &str) -> Result<(), String> {
+    check(question, value).map_err(|(_, problem)| problem)
+}
+
 fn check(question: &Question, answer: &str) -> Result<(), (WrongAnswerKind, String)> {
     if answer.len() > MAX_ANSWER {
         return Err((WrongAnswerKind::TooLong, format!("must be at most {MAX_ANSWER} bytes long")));

@@ -9,9 +9,9 @@ use super::*;
 use crate::webhook::{Pointer, RawBody, form_members};
 
 fn read_file(text: &str, origin: Origin) -> Result<Arc<Provider>, CatalogueError> {
-    let mut catalogue = Catalogue { providers: BTreeMap::new() };
-    catalogue.add("acme.toml", "acme", text, origin)?;
-    Ok(catalogue.providers.into_values().next().unwrap())
+    let mut providers = Providers::new();
+    add(&mut providers, "acme.toml", "acme", text, origin)?;
+    Ok(providers.into_values().next().unwrap())
 }
 
 #[test]

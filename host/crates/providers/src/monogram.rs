@@ -88,13 +88,13 @@ mod tests {
 
     #[test]
     fn letters_are_readable_for_every_built_in_provider() {
-        for provider in Catalogue::load(None).unwrap().iter() {
+        for provider in Catalogue::load(None).unwrap().list() {
             let background = provider.color.as_deref().and_then(Color::parse);
             assert_eq!(background.is_some(), provider.color.is_some(), "{}", provider.name);
             for color in background.into_iter().chain(PALETTE) {
                 assert!(color.contrast(color.readable_on_it()) >= 4.5, "{}: {color:?}", provider.name);
             }
-            let svg = monogram(provider);
+            let svg = monogram(&provider);
             assert!(svg.starts_with("<svg xmlns=") && svg.ends_with("</svg>"), "{svg}");
         }
     }
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_providers_name_is_escaped() {
-        let mut provider = (**Catalogue::load(None).unwrap().iter().next().unwrap()).clone();
+        let mut provider = (*Catalogue::load(None).unwrap().list()[0]).clone();
         provider.display_name = "\"><script>alert(1)</script>".to_owned();
         provider.color = None;
         let svg = monogram(&provider);

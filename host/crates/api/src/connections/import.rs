@@ -18,9 +18,12 @@ use crate::extract::{ApiJson, EnvironmentAuth, MAX_MEDIUM_BODY_BYTES, NoQuery};
 use crate::tags::{EndUser, Organization, checked_tags, generated_tags};
 use syncline_auth::{CredentialsError, Scope, StoredCredentials, remove_refresh_tokens, rights};
 use syncline_engine::ImportedConnection;
-use syncline_providers::Provider;
+use syncline_providers::{Provider, check_credential};
 use syncline_types::ids::{ConnectionId, IntegrationKey};
 use syncline_types::sanitize::contains_nul;
+
+/// Longer credentials are rejected by their length, with another message.
+const MAX_CHECKED_CREDENTIAL: usize = 1024;
 
 /// A connection to import.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -123,6 +126,7 @@ pub(crate) async fn import_connection(
     }
     let user = UserAndTags::check(request.end_user, request.organization, Some(request.tags))?;
     let (integration, provider) = app.integrations.get_with_provider(client.environment.pk, &key).await?;
+    check_forms(&provider, &request.credentials)?;
     let credentials =
         StoredCredentials::import(provider.auth_mode, request.credentials).map_err(credentials_error)?;
     note_installation(&provider, &credentials, &mut request.connection_config)?;
@@ -192,6 +196,20 @@ pub(crate) fn check_webhook_url(text: &str) -> Result<(), ApiError> {
         return Ok(());
     }
     Err(ApiError::body("invalid_format", &["webhook_url_override"], "must be an http or https URL"))
+}
+
+/// Checks credentials against the forms that the catalogue requires, such as the prefix of an API key.
+fn check_forms(provider: &Provider, credentials: &Map<String, Value>) -> Result<(), ApiError> {
+    for (name, question) in &provider.credentials {
+        let Some(value) = credentials.get(name).and_then(Value::as_str) else { continue };
+        // Whether a value is required, and its length, depends on the auth mode alone.
+        if value.is_empty() || value.len() > MAX_CHECKED_CREDENTIAL {
+            continue;
+        }
+        check_credential(question, value)
+            .map_err(|problem| ApiError::body("invalid_value", &["credentials", name], problem))?;
+    }
+    Ok(())
 }
 
 fn check_scopes_override(config: &Map<String, Value>) -> Result<(), ApiError> {

@@ -4,6 +4,7 @@ use chrono::{DateTime, NaiveDate, NaiveDateTime, Utc};
 use serde_json::{Map, Value};
 
 use super::{ClientCredentialsToken, ClientOverride, InstallationToken, OAuth2Token, StoredCredentials};
+use syncline_config::did_you_mean;
 use syncline_providers::AuthMode;
 use syncline_types::secret::Secret;
 
@@ -21,7 +22,11 @@ pub enum CredentialsError {
     Field { name: &'static str, max_bytes: usize },
     #[error("must be a date such as 2026-01-31T12:00:00Z")]
     Date { name: &'static str },
-    #[error("`{name}` is not a credential of auth mode {mode}")]
+    #[error(
+        "`{name}` is not a credential of auth mode {mode}; {}",
+        did_you_mean(name, known_names(*mode).iter().copied())
+            .map_or_else(|| format!("use {}", list(known_names(*mode))), |near| format!("did you mean `{near}`?"))
+    )]
     UnknownField { name: String, mode: AuthMode },
     #[error("the stored credentials have a format that this version does not know")]
     Unreadable,
@@ -47,6 +52,13 @@ impl StoredCredentials {
         match fields.0.remove("type") {
             Some(Value::String(given)) if given == mode.as_str() => {}
             _ => return Err(CredentialsError::OtherMode { expected: mode }),
+        }
+        // First, because a misspelled name would be reported as a missing field.
+        let is_importable = mode == AuthMode::None || !known_names(mode).is_empty();
+        if let Some(name) =
+            fields.0.keys().find(|name| is_importable && !known_names(mode).contains(&name.as_str()))
+        {
+            return Err(CredentialsError::UnknownField { name: name.clone(), mode });
         }
         let imported = match mode {
             AuthMode::ApiKey => Self::ApiKey { api_key: fields.required("apiKey", MAX_KEY)? },
@@ -89,10 +101,37 @@ impl StoredCredentials {
                 return Err(CredentialsError::UnsupportedMode(mode));
             }
         };
-        match fields.0.into_iter().next() {
-            Some((name, _)) => Err(CredentialsError::UnknownField { name, mode }),
-            None => Ok(imported),
+        Ok(imported)
+    }
+}
+
+/// The names of the fields of an auth mode, without `type`. Empty if connections of this mode cannot be imported.
+fn known_names(mode: AuthMode) -> &'static [&'static str] {
+    match mode {
+        AuthMode::ApiKey => &["apiKey"],
+        AuthMode::Basic | AuthMode::InstallPlugin => &["username", "password"],
+        AuthMode::OAuth2 | AuthMode::McpOAuth2 | AuthMode::McpOAuth2Generic => {
+            &["access_token", "refresh_token", "expires_at", "config_override"]
         }
+        AuthMode::OAuth2ClientCredentials => {
+            &["token", "expires_at", "client_id", "client_secret", "client_certificate", "client_private_key"]
+        }
+        AuthMode::OAuth1 => &["oauth_token", "oauth_token_secret"],
+        AuthMode::TokenBased => &["token_id", "token_secret", "config_override"],
+        AuthMode::App | AuthMode::Custom => &["app_id", "installation_id"],
+        AuthMode::None
+        | AuthMode::Jwt
+        | AuthMode::Bill
+        | AuthMode::TwoStep
+        | AuthMode::Signature
+        | AuthMode::AwsSigV4 => &[],
+    }
+}
+
+fn list(names: &[&str]) -> String {
+    match names {
+        [] => "only `type`".to_owned(),
+        names => names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "),
     }
 }
 
@@ -219,11 +258,30 @@ mod tests {
                 json!({ "type": "OAUTH2", "access_token": "a", "expires_at": "soon" }),
                 "expires_at",
             ),
+            (AuthMode::ApiKey, json!({ "type": "API_KEY", "api_key": "k" }), "api_key"),
+            (AuthMode::None, json!({ "type": "NONE", "x": 1 }), "x"),
             (AuthMode::App, json!({ "type": "APP", "app_id": "1" }), "installation_id"),
             (AuthMode::TwoStep, json!({ "type": "TWO_STEP" }), "type"),
         ] {
             assert_eq!(field(mode, value.clone()).as_deref(), Some(blamed), "{value}");
         }
+    }
+
+    #[test]
+    fn an_unknown_field_is_reported_with_the_known_ones() {
+        let message = |mode, value| import(mode, value).unwrap_err().to_string();
+        assert_eq!(
+            message(AuthMode::ApiKey, json!({ "type": "API_KEY", "api_key": "k" })),
+            "`api_key` is not a credential of auth mode API_KEY; did you mean `apiKey`?"
+        );
+        assert_eq!(
+            message(AuthMode::OAuth1, json!({ "type": "OAUTH1", "x": 1 })),
+            "`x` is not a credential of auth mode OAUTH1; use `oauth_token`, `oauth_token_secret`"
+        );
+        assert_eq!(
+            message(AuthMode::None, json!({ "type": "NONE", "x": 1 })),
+            "`x` is not a credential of auth mode NONE; use only `type`"
+        );
     }
 
     #[test]

@@ -44,7 +44,7 @@ fn samples() -> Vec<Sample> {
             fields: fields.into_iter().map(|(name, answer)| (name, answer.into())).collect(),
         }
     };
-    Catalogue::load(None).unwrap().iter().map(sample).collect()
+    Catalogue::load(None).unwrap().list().iter().map(sample).collect()
 }
 
 fn answers(provider: &Provider, questions: &BTreeMap<String, Question>) -> BTreeMap<String, String> {

@@ -35,7 +35,7 @@ pub fn gateway(servers: &[SocketAddr]) -> EgressGateway {
 /// A route to a provider of the catalogue with another base URL.
 pub fn route(provider: &str, base_url: &Url, credentials: impl CredentialSource + 'static) -> Route {
     let catalogue = Catalogue::load(None).unwrap();
-    let provider = Arc::clone(catalogue.find(&provider.parse().unwrap()).unwrap());
+    let provider = catalogue.find(&provider.parse().unwrap()).unwrap();
     route_of(provider, base_url, credentials)
 }
 

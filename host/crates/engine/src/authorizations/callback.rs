@@ -116,13 +116,13 @@ impl Authorizations {
         let secrets: AuthorizationSecrets = serde_json::from_slice(&opened)?;
         let mut config = authorization.connection_config.as_object().cloned().unwrap_or_default();
         callback.refuse_error()?;
-        check_issuer(provider, &config, callback)?;
+        check_issuer(&provider, &config, callback)?;
         let app = self.open_app(environment, integration)?;
-        let flow = Flow::new(&self.gateway, provider, &config, Some(&app));
+        let flow = Flow::new(&self.gateway, &provider, &config, Some(&app));
         let flow = flow.with_override(secrets.own_client.as_ref());
         let (credentials, response) = callback.authenticate(provider.auth_mode, &flow, secrets).await?;
-        answers::add_automated(provider, &mut config, &callback.query, &response)?;
-        self.typed.verify(integration, provider, &config, &credentials, app.oauth()).await?;
+        answers::add_automated(&provider, &mut config, &callback.query, &response)?;
+        self.typed.verify(integration, &provider, &config, &credentials, app.oauth()).await?;
         let authenticated = AuthenticatedConnection {
             reconnects: session.reconnects.as_ref().map(|target| target.pk),
             credentials,

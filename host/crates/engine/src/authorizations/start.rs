@@ -131,7 +131,7 @@ impl Authorizations {
             _ => return Err(AuthorizationError::OtherMode { integration: request.integration, mode }),
         };
         let key = &integration.unique_key;
-        let config = answers::of_start(provider, session, key, before.as_ref(), request.answers)?;
+        let config = answers::of_start(&provider, session, key, before.as_ref(), request.answers)?;
         let app = self.open_app(environment, &integration)?;
         let settings = self.environments.settings(environment.pk).await?;
         let redirect_uri = match &settings.callback_url {
@@ -142,14 +142,14 @@ impl Authorizations {
         let defaults = session.defaults(key);
         let user_scopes = defaults.and_then(|defaults| defaults.user_scopes.clone()).or(request.user_scopes);
         let mut params = request.authorization_params;
-        params.retain(|name, _| is_allowed_from_browsers(provider, name));
+        params.retain(|name, _| is_allowed_from_browsers(&provider, name));
         params.extend(user_scopes.map(|scopes| ("user_scope".to_owned(), scopes)));
         params.extend(defaults.into_iter().flat_map(|defaults| defaults.authorization_params.clone()));
         let checked = CheckedStart {
-            provider,
+            provider: &provider,
             config: &config,
             app: &app,
-            flow: Flow::new(&self.gateway, provider, &config, Some(&app))
+            flow: Flow::new(&self.gateway, &provider, &config, Some(&app))
                 .with_override(request.own_client.as_ref()),
             state: &state,
             redirect_uri: &redirect_uri,

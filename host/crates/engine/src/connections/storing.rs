@@ -353,13 +353,8 @@ impl Connections {
     ) -> Result<Option<(Connection, AuthOperation)>, ConnectError> {
         let id = existing.as_ref().map_or_else(Uuid::new_v4, |connection| connection.id);
         let provider = self.catalogue.find(&integration.provider);
-        let credentials = credentials::seal(
-            environment,
-            provider.map(AsRef::as_ref),
-            id,
-            &content.credentials,
-            self.clock.now(),
-        );
+        let credentials =
+            credentials::seal(environment, provider.as_deref(), id, &content.credentials, self.clock.now());
         let new = NewConnection {
             id,
             environment: environment.pk,

@@ -164,7 +164,7 @@ impl TypedConnections {
             Some(Value::Object(config)) => config,
             _ => Map::new(),
         };
-        Ok(TypedTarget { provider: Arc::clone(provider), integration, earlier_config })
+        Ok(TypedTarget { provider: Arc::clone(&provider), integration, earlier_config })
     }
 
     /// Exchanges the credentials for tokens if necessary, tests them, and stores the connection. If they are rejected,

@@ -15,12 +15,22 @@ pub fn check_settings(file: &ConfigFile, minimum_interval: Duration, catalogue: 
     for integration in &file.config.integrations {
         let key = integration.key.as_str();
         if catalogue.find(&integration.provider).is_none() {
-            let known = catalogue.iter().map(|provider| provider.name.as_str());
-            let help = match did_you_mean(integration.provider.as_str(), known) {
-                Some(near) => format!("did you mean `{near}`?"),
-                None => "`syncline providers list` lists all. A host reads provider files of its operator from the folder \
-                         SYNCLINE_PROVIDERS_DIR when it starts"
-                    .to_owned(),
+            let providers = catalogue.list();
+            let known = providers.iter().map(|provider| provider.name.as_str());
+            let help = match (did_you_mean(integration.provider.as_str(), known), catalogue.operator_folder())
+            {
+                (Some(near), _) => format!("did you mean `{near}`?"),
+                (None, Some(folder)) => {
+                    format!(
+                        "`syncline providers list` lists all; provider files are read from {}",
+                        folder.display()
+                    )
+                }
+                (None, None) => {
+                    "`syncline providers list` lists all; set SYNCLINE_PROVIDERS_DIR to a folder with files \
+                                 of further providers"
+                        .to_owned()
+                }
             };
             let place = file.value(&["integrations", key, "provider"]);
             found.add(

@@ -304,7 +304,7 @@ struct ReadWebhook {
 
 impl ReadWebhook {
     fn new(catalogue: &Catalogue, stored: Waiting, body: &[u8]) -> Self {
-        let provider = catalogue.find(&stored.provider).cloned();
+        let provider = catalogue.find(&stored.provider);
         let read = provider.and_then(|provider| {
             let webhook = provider.webhook.as_ref()?;
             let payload = Payload::read(stored.format, body, webhook).ok()?;
@@ -386,7 +386,9 @@ pub(crate) async fn function_input(
 ) -> sqlx::Result<Option<String>> {
     let Some(stored) = inbound_webhooks::find_body(conn, job.id).await? else { return Ok(None) };
     let provider = catalogue.find(provider);
-    let Some(webhook) = provider.and_then(|provider| provider.webhook.as_ref()) else { return Ok(None) };
+    let Some(webhook) = provider.as_ref().and_then(|provider| provider.webhook.as_ref()) else {
+        return Ok(None);
+    };
     let Ok(payload) = Payload::read(stored.format, &stored.body, webhook) else { return Ok(None) };
     let body = payload.only(webhook, job.items.as_deref());
     Ok(Some(format!(r#"{{"headers":{},"body":{body}}}"#, stored.headers)))

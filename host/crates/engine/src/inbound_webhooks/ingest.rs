@@ -397,7 +397,7 @@ impl WebhookIngest {
             environment,
             integration: integration.pk,
             key: integration.unique_key,
-            provider: Arc::clone(provider),
+            provider,
             permits: self.limits.of(integration.pk),
         }))
     }

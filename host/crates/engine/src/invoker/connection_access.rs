@@ -108,7 +108,7 @@ impl ConnectionAccess {
     }
 
     async fn create_route(&self) -> Result<Arc<egress::Route>, GuestError> {
-        let Some(provider) = self.invoker.catalogue.find(&self.connection.provider).cloned() else {
+        let Some(provider) = self.invoker.catalogue.find(&self.connection.provider) else {
             let message =
                 format!("the provider `{}` is not in this host's catalogue", self.connection.provider);
             return Err(Failure::new(FailureCode::InvalidRequest, message).into());

@@ -45,13 +45,14 @@ pub(super) fn docs_link(provider: &Provider) -> Markup {
 
 async fn catalogue(State(app): State<Dashboard>, visit: Visit, query: Query) -> Result<Response, PageError> {
     visit.require(Section::Integrations.scope())?;
+    let providers = app.catalogue.list();
     let categories: BTreeSet<&str> =
-        app.catalogue.iter().flat_map(|provider| &provider.categories).map(String::as_str).collect();
-    let modes: BTreeSet<&str> = app.catalogue.iter().map(|provider| provider.auth_mode.as_str()).collect();
+        providers.iter().flat_map(|provider| &provider.categories).map(String::as_str).collect();
+    let modes: BTreeSet<&str> = providers.iter().map(|provider| provider.auth_mode.as_str()).collect();
     let (search, mode, category) =
         (query.text("search").to_lowercase(), query.text("mode"), query.text("category"));
     let after = query.text("after");
-    let found = app.catalogue.iter().filter(|provider| {
+    let found = providers.iter().filter(|provider| {
         [provider.name.as_str(), &provider.display_name]
             .iter()
             .any(|text| text.to_lowercase().contains(&search))
@@ -135,14 +136,14 @@ async fn set_up(
     let mut keys = std::iter::once(provider.name.to_string()).chain(numbered);
     let key = keys.find(|key| is_free(key)).unwrap_or_default();
     let address = visit.url(&format!("providers/{}", segment(&slug)));
-    let register = credentials::address_to_register(&app, &visit, provider).await?;
+    let register = credentials::address_to_register(&app, &visit, &provider).await?;
     let content = html! {
         p.breadcrumb { a href=(visit.url("providers")) { "Providers" } }
         (heading(&format!("Set up {}", provider.display_name), &html! {}))
         (facts(&[
             ("Provider", html! { span.named { (logo(&provider.name)) code { (provider.name) } } }),
             ("Auth mode", html! { (provider.auth_mode) }),
-            ("Documentation", docs_link(provider)),
+            ("Documentation", docs_link(&provider)),
         ]))
         @if let Some((label, url)) = register {
             section.card {
@@ -160,7 +161,7 @@ async fn set_up(
                 (TextField { name: "unique_key", label: "Key", value: &key, hint: "Your backend and your functions name the integration by this key.", is_required: true, ..TextField::default() }.render())
                 (TextField { name: "display_name", label: "Name", hint: &format!("End users see it in the Connect UI. Default: {}.", provider.display_name), ..TextField::default() }.render())
                 (credentials::fields(provider.auth_mode, None))
-                (editing::webhook_fields(provider, true))
+                (editing::webhook_fields(&provider, true))
                 @if provider.webhook.is_some() {
                     (checkbox("forward_webhooks", "true", "Forward the provider's webhooks to the webhook URL of this environment", true))
                 }
@@ -193,7 +194,7 @@ async fn create(
     Ok(done(&app, &visit, &integration_url(&visit, &created.unique_key), &notice))
 }
 
-fn find_provider<'a>(app: &'a Dashboard, slug: &str) -> Result<&'a Arc<Provider>, PageError> {
+fn find_provider(app: &Dashboard, slug: &str) -> Result<Arc<Provider>, PageError> {
     let found = slug.parse().ok().and_then(|slug| app.catalogue.find(&slug));
     found.ok_or_else(|| PageError::NotFound(format!("there is no provider `{slug}` in the catalogue")))
 }

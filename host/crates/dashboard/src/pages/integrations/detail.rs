@@ -47,7 +47,8 @@ async fn integration(
 ) -> Result<Response, PageError> {
     visit.require(Scope::IntegrationsRead)?;
     let integration = find(&app, &visit, &key).await?;
-    let provider = app.catalogue.find(&integration.provider).map(|provider| &**provider);
+    let provider = app.catalogue.find(&integration.provider);
+    let provider = provider.as_deref();
     let counts = app.connections.count_by_integration(&[integration.pk]).await?;
     let counts = counts.get(&integration.pk).copied().unwrap_or_default();
     let name = name_of(&app, &integration);

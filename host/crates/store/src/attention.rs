@@ -59,7 +59,7 @@ pub async fn count_dead_letters(conn: &mut PgConnection, environment: Environmen
     sqlx::query_scalar!(
         r#"
         SELECT count(*) AS "count!" FROM (
-            SELECT FROM dead_letters WHERE environment_pk = $1 ORDER BY number LIMIT $2
+            SELECT number FROM dead_letters WHERE environment_pk = $1 ORDER BY number LIMIT $2
         ) AS letters
         "#,
         environment.0,

@@ -13,6 +13,12 @@ use super::records::{self, Span};
 use super::streams::{self, StreamKey};
 use syncline_types::ids::{ConnectionPk, FunctionName, Variant};
 
+/// The number of rows that a step tries to lock, in the order of their age. Other transactions may have locked them.
+///
+/// The rows are found without a lock and then locked by their keys, because Citus locks rows of one connection at a
+/// time.
+const CANDIDATES: i64 = 20;
+
 /// Locks retention until the transaction ends, so that only one host works on it. Returns `false` if another host
 /// does.
 pub async fn try_lock(conn: &mut PgConnection) -> sqlx::Result<bool> {
@@ -25,19 +31,7 @@ pub async fn try_lock(conn: &mut PgConnection) -> sqlx::Result<bool> {
 /// `limit` records. Returns the number of payloads, or `None` if there is no such stream. Skips streams that are being
 /// written to.
 pub async fn prune_step(conn: &mut PgConnection, age: Duration, limit: i64) -> sqlx::Result<Option<u64>> {
-    let stream = sqlx::query!(
-        r#"
-        SELECT connection_pk, stream_no, pruned_through FROM streams
-        WHERE oldest_payload_at < now() - $1::interval
-        ORDER BY oldest_payload_at LIMIT 1
-        FOR NO KEY UPDATE SKIP LOCKED
-        "#,
-        interval(age),
-    )
-    .fetch_optional(&mut *conn)
-    .await?;
-    let Some(stream) = stream else { return Ok(None) };
-    let key = StreamKey { connection: ConnectionPk(stream.connection_pk), number: stream.stream_no };
+    let Some((key, pruned_through)) = lock_prunable(conn, age).await? else { return Ok(None) };
     // Modification times grow with positions, so the oldest records come first.
     let old_until = sqlx::query_scalar!(
         r#"
@@ -50,7 +44,7 @@ pub async fn prune_step(conn: &mut PgConnection, age: Duration, limit: i64) -> s
         "#,
         key.connection.0,
         key.number,
-        stream.pruned_through,
+        pruned_through,
         interval(age),
         limit,
     )
@@ -58,10 +52,10 @@ pub async fn prune_step(conn: &mut PgConnection, age: Duration, limit: i64) -> s
     .await?;
     let mut pruned = 0;
     if let Some(until) = old_until {
-        let span = Span { after: stream.pruned_through, until };
+        let span = Span { after: pruned_through, until };
         pruned = records::prune(conn, key, span, limit).await?.count;
     }
-    streams::note_pruned(conn, key, old_until.unwrap_or(stream.pruned_through)).await?;
+    streams::note_pruned(conn, key, old_until.unwrap_or(pruned_through)).await?;
     Ok(Some(pruned))
 }
 
@@ -69,20 +63,7 @@ pub async fn prune_step(conn: &mut PgConnection, age: Duration, limit: i64) -> s
 /// Clears its checkpoint, so that its next run fetches everything. Returns the number of records, or `None` if there
 /// is no such sync. Skips syncs that are being written to.
 pub async fn delete_step(conn: &mut PgConnection, age: Duration, limit: i64) -> sqlx::Result<Option<u64>> {
-    let sync = sqlx::query!(
-        r#"
-        SELECT connection_pk, sync_name, variant FROM sync_states
-        WHERE last_run_at < now() - $1::interval
-        ORDER BY last_run_at LIMIT 1
-        FOR UPDATE SKIP LOCKED
-        "#,
-        interval(age),
-    )
-    .fetch_optional(&mut *conn)
-    .await?;
-    let Some(sync) = sync else { return Ok(None) };
-    let connection = ConnectionPk(sync.connection_pk);
-    let (name, variant) = (FunctionName::from_stored(sync.sync_name), Variant::from_stored(sync.variant));
+    let Some((connection, name, variant)) = lock_unused(conn, age).await? else { return Ok(None) };
     let Some(key) = lock_stream_with_records(conn, connection, &name, &variant).await? else {
         delete_state(conn, connection, &name, &variant).await?;
         return Ok(Some(0));
@@ -98,20 +79,7 @@ pub async fn drop_letters_step(
     age: Duration,
     limit: i64,
 ) -> sqlx::Result<Option<u64>> {
-    let stream = sqlx::query!(
-        r#"
-        SELECT s.connection_pk, s.stream_no
-        FROM dead_letters l
-        JOIN streams s ON s.connection_pk = l.connection_pk AND s.stream_no = l.stream_no
-        WHERE l.last_seen_at < now() - $1::interval
-        ORDER BY l.last_seen_at LIMIT 1
-        FOR NO KEY UPDATE OF s SKIP LOCKED
-        "#,
-        interval(age),
-    )
-    .fetch_optional(&mut *conn)
-    .await?;
-    let Some(stream) = stream else { return Ok(None) };
+    let Some(key) = lock_with_old_letters(conn, age).await? else { return Ok(None) };
     let dropped = sqlx::query!(
         r#"
         DELETE FROM dead_letters
@@ -121,8 +89,8 @@ pub async fn drop_letters_step(
             LIMIT $4
         )
         "#,
-        stream.connection_pk,
-        stream.stream_no,
+        key.connection.0,
+        key.number,
         interval(age),
         limit,
     )
@@ -131,13 +99,120 @@ pub async fn drop_letters_step(
     .rows_affected();
     sqlx::query!(
         "UPDATE streams SET dead_letters = dead_letters - $3 WHERE connection_pk = $1 AND stream_no = $2",
-        stream.connection_pk,
-        stream.stream_no,
+        key.connection.0,
+        key.number,
         dropped.cast_signed(),
     )
     .execute(conn)
     .await?;
     Ok(Some(dropped))
+}
+
+/// Locks the stream with the oldest payload, if it is older than `age`. Returns the position up to which its payloads
+/// are pruned.
+async fn lock_prunable(conn: &mut PgConnection, age: Duration) -> sqlx::Result<Option<(StreamKey, i64)>> {
+    let found = sqlx::query!(
+        r#"
+        SELECT connection_pk, stream_no FROM streams
+        WHERE oldest_payload_at < now() - $1::interval
+        ORDER BY oldest_payload_at LIMIT $2
+        "#,
+        interval(age),
+        CANDIDATES,
+    )
+    .fetch_all(&mut *conn)
+    .await?;
+    for stream in found {
+        let pruned_through = sqlx::query_scalar!(
+            r#"
+            SELECT pruned_through FROM streams
+            WHERE connection_pk = $1 AND stream_no = $2 AND oldest_payload_at < now() - $3::interval
+            FOR NO KEY UPDATE SKIP LOCKED
+            "#,
+            stream.connection_pk,
+            stream.stream_no,
+            interval(age),
+        )
+        .fetch_optional(&mut *conn)
+        .await?;
+        if let Some(pruned_through) = pruned_through {
+            let connection = ConnectionPk(stream.connection_pk);
+            return Ok(Some((StreamKey { connection, number: stream.stream_no }, pruned_through)));
+        }
+    }
+    Ok(None)
+}
+
+/// Locks the sync that has not run for the longest time, if that is longer than `age`.
+async fn lock_unused(
+    conn: &mut PgConnection,
+    age: Duration,
+) -> sqlx::Result<Option<(ConnectionPk, FunctionName, Variant)>> {
+    let found = sqlx::query!(
+        r#"
+        SELECT connection_pk, sync_name, variant FROM sync_states
+        WHERE last_run_at < now() - $1::interval
+        ORDER BY last_run_at LIMIT $2
+        "#,
+        interval(age),
+        CANDIDATES,
+    )
+    .fetch_all(&mut *conn)
+    .await?;
+    for sync in found {
+        let locked = sqlx::query_scalar!(
+            r#"
+            SELECT true AS "locked!" FROM sync_states
+            WHERE connection_pk = $1 AND sync_name = $2 AND variant = $3 AND last_run_at < now() - $4::interval
+            FOR UPDATE SKIP LOCKED
+            "#,
+            sync.connection_pk,
+            sync.sync_name,
+            sync.variant,
+            interval(age),
+        )
+        .fetch_optional(&mut *conn)
+        .await?;
+        if locked.is_some() {
+            let connection = ConnectionPk(sync.connection_pk);
+            let name = FunctionName::from_stored(sync.sync_name);
+            return Ok(Some((connection, name, Variant::from_stored(sync.variant))));
+        }
+    }
+    Ok(None)
+}
+
+/// Locks the stream with the dead letter that has not arrived again for the longest time, if that is longer than `age`.
+async fn lock_with_old_letters(conn: &mut PgConnection, age: Duration) -> sqlx::Result<Option<StreamKey>> {
+    let mut found = sqlx::query!(
+        r#"
+        SELECT connection_pk, stream_no FROM dead_letters
+        WHERE last_seen_at < now() - $1::interval
+        ORDER BY last_seen_at LIMIT $2
+        "#,
+        interval(age),
+        CANDIDATES,
+    )
+    .map(|row| StreamKey { connection: ConnectionPk(row.connection_pk), number: row.stream_no })
+    .fetch_all(&mut *conn)
+    .await?;
+    found.dedup();
+    for key in found {
+        let locked = sqlx::query_scalar!(
+            r#"
+            SELECT true AS "locked!" FROM streams
+            WHERE connection_pk = $1 AND stream_no = $2 FOR NO KEY UPDATE SKIP LOCKED
+            "#,
+            key.connection.0,
+            key.number,
+        )
+        .fetch_optional(&mut *conn)
+        .await?;
+        if locked.is_some() {
+            return Ok(Some(key));
+        }
+    }
+    Ok(None)
 }
 
 async fn lock_stream_with_records(

@@ -136,51 +136,50 @@ pub async fn lock(
 ) -> sqlx::Result<Vec<LockedStream>> {
     let models: Vec<String> = wanted.iter().map(|(model, _)| model.to_string()).collect();
     let variants: Vec<String> = wanted.iter().map(|(_, variant)| variant.to_string()).collect();
-    let locked = lock_existing(conn, connection, &models, &variants).await?;
+    let locked = lock_existing(conn, connection, wanted, &models, &variants).await?;
     if locked.len() == wanted.len() {
         return Ok(locked);
     }
     create_missing(conn, connection, &models, &variants, sync).await?;
-    lock_existing(conn, connection, &models, &variants).await
+    lock_existing(conn, connection, wanted, &models, &variants).await
 }
 
+/// Locks the existing ones of the wanted streams, and all others with a wanted model and a wanted variant. Statements of
+/// this shape, with one table and without subqueries, are planned only once on Citus.
 async fn lock_existing(
     conn: &mut PgConnection,
     connection: ConnectionPk,
+    wanted: &[(ModelName, Variant)],
     models: &[String],
     variants: &[String],
 ) -> sqlx::Result<Vec<LockedStream>> {
-    // The clock is read outside the locking query. Inside, it would be read before the lock was acquired.
     let rows = sqlx::query!(
         r#"
-        WITH locked AS MATERIALIZED (
-            SELECT s.*
-            FROM streams s
-            JOIN unnest($2::text[], $3::text[]) AS wanted (model, variant)
-              ON s.model = wanted.model AND s.variant = wanted.variant
-            WHERE s.connection_pk = $1
-            ORDER BY s.stream_no
-            FOR NO KEY UPDATE OF s
-        )
-        SELECT stream_no AS "stream_no!", model AS "model!", variant AS "variant!",
-               last_position AS "last_position!", live_count AS "live_count!", total_count AS "total_count!",
-               generation, generation_start, coalesce(generation_live, live_count) AS "live_before!",
-               dead_letters AS "dead_letters!", held_fence, held_generation, held_start,
-               held_deleted, greatest(last_modified_at, clock_timestamp()) AS "now!"
-        FROM locked
+        SELECT stream_no, model, variant, last_position, live_count, total_count, generation, generation_start,
+               coalesce(generation_live, live_count) AS "live_before!", dead_letters, held_fence, held_generation,
+               held_start, held_deleted, nullif(last_modified_at, '-infinity') AS last_modified_at
+        FROM streams
+        WHERE connection_pk = $1 AND model = ANY($2) AND variant = ANY($3)
+        ORDER BY stream_no
+        FOR NO KEY UPDATE
         "#,
         connection.0,
         models,
         variants,
     )
-    .fetch_all(conn)
+    .fetch_all(&mut *conn)
     .await?;
+    if rows.is_empty() {
+        return Ok(Vec::new());
+    }
+    // The clock is read outside the locking statement. Inside, it would be read before the lock was acquired.
+    let clock = sqlx::query_scalar!(r#"SELECT clock_timestamp() AS "now!""#).fetch_one(conn).await?;
     let streams = rows.into_iter().map(|row| LockedStream {
         key: StreamKey { connection, number: row.stream_no },
         model: ModelName::from_stored(row.model),
         variant: Variant::from_stored(row.variant),
         last_position: row.last_position,
-        now: row.now,
+        now: row.last_modified_at.map_or(clock, |last| last.max(clock)),
         live_count: row.live_count,
         total_count: row.total_count,
         dead_letters: row.dead_letters,
@@ -188,7 +187,10 @@ async fn lock_existing(
         live_before: row.live_before,
         held: Held::read(row.held_fence, row.held_generation, row.held_start, row.held_deleted),
     });
-    Ok(streams.collect())
+    let is_wanted = |stream: &LockedStream| {
+        wanted.iter().any(|(model, variant)| *model == stream.model && *variant == stream.variant)
+    };
+    Ok(streams.filter(is_wanted).collect())
 }
 
 async fn create_missing(
@@ -198,10 +200,11 @@ async fn create_missing(
     variants: &[String],
     sync: Option<&FunctionName>,
 ) -> sqlx::Result<()> {
-    // Two writers may choose the same stream number. The second one tries again.
+    // Two writers may choose the same stream number. The second one tries again. The number of inserted rows cannot tell
+    // the difference, because Citus also counts a row that `ON CONFLICT DO NOTHING` has skipped.
     for (model, variant) in models.iter().zip(variants) {
         loop {
-            let inserted = sqlx::query!(
+            sqlx::query!(
                 r#"
                 INSERT INTO streams (connection_pk, stream_no, model, variant, sync_name)
                 SELECT $1, coalesce(max(stream_no), 0) + 1, $2, $3, $4 FROM streams WHERE connection_pk = $1
@@ -222,7 +225,7 @@ async fn create_missing(
             )
             .fetch_optional(&mut *conn)
             .await?;
-            if inserted.rows_affected() > 0 || exists.is_some() {
+            if exists.is_some() {
                 break;
             }
         }
@@ -239,15 +242,27 @@ pub async fn assign(
     variant: &Variant,
     sync: &FunctionName,
 ) -> sqlx::Result<()> {
+    let is_changed = sqlx::query_scalar!(
+        r#"
+        SELECT true AS "is_changed!" FROM streams
+        WHERE connection_pk = $1 AND variant = $3 AND model = ANY($2) AND sync_name IS DISTINCT FROM $4
+        LIMIT 1
+        "#,
+        connection.0,
+        models,
+        variant.as_str(),
+        sync.as_str(),
+    )
+    .fetch_optional(&mut *conn)
+    .await?;
+    if is_changed.is_none() {
+        return Ok(());
+    }
     sqlx::query!(
         r#"
         WITH locked AS MATERIALIZED (
             SELECT stream_no, sync_name FROM streams
             WHERE connection_pk = $1 AND variant = $3 AND (model = ANY($2) OR sync_name = $4)
-              AND EXISTS (
-                  SELECT FROM streams
-                  WHERE connection_pk = $1 AND variant = $3 AND model = ANY($2) AND sync_name IS DISTINCT FROM $4
-              )
             ORDER BY stream_no
             FOR NO KEY UPDATE
         )
@@ -448,10 +463,7 @@ pub async fn live_counts(
     let pks: Vec<i64> = connections.iter().map(|pk| pk.0).collect();
     let rows = sqlx::query!(
         r#"
-        SELECT s.connection_pk AS "connection_pk!", s.model AS "model!", s.variant AS "variant!",
-               s.live_count AS "live_count!"
-        FROM unnest($1::bigint[]) AS asked (pk)
-        CROSS JOIN LATERAL (SELECT * FROM streams WHERE connection_pk = asked.pk) AS s
+        SELECT connection_pk, model, variant, live_count FROM streams WHERE connection_pk = ANY($1)
         "#,
         &pks,
     )
@@ -484,12 +496,9 @@ pub async fn sums_of_positions(
     let pks: Vec<i64> = connections.iter().map(|pk| pk.0).collect();
     let rows = sqlx::query!(
         r#"
-        SELECT asked.pk AS "pk!", of_connection.positions AS "positions!"
-        FROM unnest($1::bigint[]) AS asked (pk)
-        CROSS JOIN LATERAL (
-            SELECT sum(last_position)::bigint AS positions FROM streams WHERE connection_pk = asked.pk
-        ) AS of_connection
-        WHERE of_connection.positions IS NOT NULL
+        SELECT connection_pk AS pk, sum(last_position)::bigint AS "positions!"
+        FROM streams WHERE connection_pk = ANY($1)
+        GROUP BY connection_pk
         "#,
         &pks,
     )

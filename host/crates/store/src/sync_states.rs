@@ -35,7 +35,7 @@ pub struct Begun {
     /// Whether a full run has begun and not completed. Only syncs with `full_every` store it.
     pub full_in_progress: bool,
     pub last_full_at: Option<DateTime<Utc>>,
-    /// The present time by the same clock.
+    /// When the attempt began, by the same clock.
     pub now: DateTime<Utc>,
 }
 
@@ -52,10 +52,10 @@ pub async fn begin(
         r#"
         INSERT INTO sync_states
             (connection_pk, sync_name, variant, fence, restores_pruned, unreported_since, first_attempt_at,
-             lacks_progress)
-        VALUES ($1, $2, $3, $4, $5, $6, clock_timestamp(), true)
+             lacks_progress, last_run_at)
+        VALUES ($1, $2, $3, $4, $5, $6, clock_timestamp(), true, now())
         ON CONFLICT (connection_pk, sync_name, variant) DO UPDATE
-        SET fence = excluded.fence, last_run_at = now(), unreported_since = excluded.unreported_since,
+        SET fence = excluded.fence, last_run_at = excluded.last_run_at, unreported_since = excluded.unreported_since,
             counts = CASE WHEN sync_states.unreported_since = excluded.unreported_since
                 THEN sync_states.counts ELSE '{}' END,
             first_attempt_at = CASE WHEN sync_states.unreported_since = excluded.unreported_since
@@ -69,8 +69,7 @@ pub async fn begin(
             lacks_progress = true
         WHERE sync_states.fence < excluded.fence
         RETURNING checkpoint, restores_pruned, counts, attempts_without_progress AS idle_attempts,
-                  first_attempt_at AS "row_began_at!", full_in_progress, last_full_at,
-                  clock_timestamp() AS "now!"
+                  first_attempt_at AS "row_began_at!", full_in_progress, last_full_at, last_run_at AS "now!"
         "#,
         attempt.connection.0,
         attempt.sync.as_str(),
@@ -104,19 +103,31 @@ pub async fn begin_full(conn: &mut PgConnection, attempt: &Attempt) -> sqlx::Res
 pub async fn end_full(conn: &mut PgConnection, attempt: &Attempt, completed: bool) -> sqlx::Result<()> {
     sqlx::query!(
         r#"
-        UPDATE sync_states
-        SET full_in_progress = false,
-            last_full_at = CASE WHEN $5 THEN clock_timestamp() ELSE last_full_at END
+        UPDATE sync_states SET full_in_progress = false
         WHERE connection_pk = $1 AND sync_name = $2 AND variant = $3 AND fence = $4
         "#,
         attempt.connection.0,
         attempt.sync.as_str(),
         attempt.variant.as_str(),
         attempt.fence,
-        completed,
     )
-    .execute(conn)
+    .execute(&mut *conn)
     .await?;
+    if completed {
+        // A statement of its own, because Citus accepts no clock in a `CASE`.
+        sqlx::query!(
+            r#"
+            UPDATE sync_states SET last_full_at = now()
+            WHERE connection_pk = $1 AND sync_name = $2 AND variant = $3 AND fence = $4
+            "#,
+            attempt.connection.0,
+            attempt.sync.as_str(),
+            attempt.variant.as_str(),
+            attempt.fence,
+        )
+        .execute(conn)
+        .await?;
+    }
     Ok(())
 }
 
@@ -215,8 +226,8 @@ pub async fn store(
             lacks_progress = lacks_progress AND NOT $8 AND ($5 OR checkpoint IS NOT DISTINCT FROM $6),
             attempts_without_progress = CASE WHEN NOT $8 AND ($5 OR checkpoint IS NOT DISTINCT FROM $6)
                 THEN attempts_without_progress ELSE 0 END,
-            -- Now and then is enough, and an index need not be written with every commit.
-            last_run_at = CASE WHEN last_run_at < now() - interval '1 hour' THEN now() ELSE last_run_at END
+            -- Once an hour is enough, and an index need not be written with every commit.
+            last_run_at = greatest(last_run_at, date_trunc('hour', now()))
         WHERE connection_pk = $1 AND sync_name = $2 AND variant = $3 AND fence = $4
         "#,
         attempt.connection.0,
@@ -286,12 +297,9 @@ pub async fn checkpoints(
     let pks: Vec<i64> = connections.iter().map(|pk| pk.0).collect();
     let rows = sqlx::query!(
         r#"
-        SELECT s.connection_pk AS "connection_pk!", s.sync_name AS "sync_name!", s.variant AS "variant!",
-               s.checkpoint AS "checkpoint!"
-        FROM unnest($1::bigint[]) AS asked (pk)
-        CROSS JOIN LATERAL (
-            SELECT * FROM sync_states WHERE connection_pk = asked.pk AND checkpoint IS NOT NULL
-        ) AS s
+        SELECT connection_pk, sync_name, variant, checkpoint AS "checkpoint!"
+        FROM sync_states
+        WHERE connection_pk = ANY($1) AND checkpoint IS NOT NULL
         "#,
         &pks,
     )

@@ -320,9 +320,9 @@ pub async fn prune(conn: &mut PgConnection, key: StreamKey, span: Span, limit: i
         r#"
         WITH pruned AS (
             INSERT INTO records AS r (connection_pk, stream_no, last_action, position, first_seen_at,
-                                      last_modified_at, payload_hash, external_id)
+                                      last_modified_at, payload_hash, external_id, pruned_at)
             SELECT connection_pk, stream_no, last_action, position, first_seen_at, last_modified_at, payload_hash,
-                   external_id
+                   external_id, now()
             FROM (
                 SELECT * FROM records
                 WHERE connection_pk = $1 AND stream_no = $2 AND position > $3 AND position <= $4
@@ -331,7 +331,7 @@ pub async fn prune(conn: &mut PgConnection, key: StreamKey, span: Span, limit: i
                 FOR NO KEY UPDATE
             ) AS oldest
             ON CONFLICT (connection_pk, stream_no, external_id) DO UPDATE
-            SET payload = NULL, payload_ciphertext = NULL, pruned_at = now()
+            SET payload = NULL, payload_ciphertext = NULL, pruned_at = excluded.pruned_at
             RETURNING position
         )
         SELECT count(*) AS "count!", max(position) AS last FROM pruned

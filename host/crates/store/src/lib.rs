@@ -12,6 +12,7 @@ pub mod attention;
 pub mod audit_log;
 pub mod authorizations;
 pub mod bundles;
+mod citus;
 pub mod closed_connections;
 pub mod connect_sessions;
 pub mod connection_errors;
@@ -78,8 +79,9 @@ const SESSION: [(&str, &str); 8] = [
     ("idle_in_transaction_session_timeout", "10s"),
 ];
 
-/// Migrations create some tables only if they do not exist, which the server would report as notices.
-const QUIET: [(&str, &str); 1] = [("client_min_messages", "warning")];
+/// Migrations create some tables only if they do not exist, which the server would report as notices. Citus warns that
+/// it does not copy views to other nodes, where no one needs them.
+const QUIET: [(&str, &str); 1] = [("client_min_messages", "error")];
 
 /// The number of prepared statements that each connection caches. Larger than the number of statements, so that none
 /// is prepared twice.
@@ -162,6 +164,7 @@ pub struct Store {
     /// Permits for transactions in the records database.
     records_permits: Arc<Semaphore>,
     is_divided: bool,
+    is_on_citus: bool,
 }
 
 /// A transaction in the records database. It may wait for the lock of a stream as long as another transaction writes
@@ -213,10 +216,20 @@ impl Store {
             database_pair::use_one(&mut conn).await?;
             conn.close().await?;
             let pool = pool(control, max_connections, "DATABASE_URL").await?;
-            return Ok(Self { control: pool.clone(), records: pool, records_permits, is_divided: false });
+            return Ok(Self {
+                control: pool.clone(),
+                records: pool,
+                records_permits,
+                is_divided: false,
+                is_on_citus: false,
+            });
         };
-        let (records, mut records_conn) = prepare(records, "SYNCLINE_RECORDS_DATABASE_URL").await?;
+        let (mut records, mut records_conn) = prepare(records, "SYNCLINE_RECORDS_DATABASE_URL").await?;
         database_pair::use_two(&mut conn, &mut records_conn).await?;
+        let is_on_citus = citus::is_installed(&mut records_conn).await?;
+        if is_on_citus {
+            records = records.options(citus::SESSION);
+        }
         conn.close().await?;
         records_conn.close().await?;
         Ok(Self {
@@ -224,12 +237,18 @@ impl Store {
             records: pool(records, max_connections, "SYNCLINE_RECORDS_DATABASE_URL").await?,
             records_permits,
             is_divided: true,
+            is_on_citus,
         })
     }
 
     /// Whether the records database is separate.
     pub fn is_divided(&self) -> bool {
         self.is_divided
+    }
+
+    /// Whether the records database is separate and on Citus.
+    pub fn is_on_citus(&self) -> bool {
+        self.is_on_citus
     }
 
     /// Returns the pool of the control database.

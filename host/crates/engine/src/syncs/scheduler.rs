@@ -236,8 +236,12 @@ impl Syncs {
                 let mut stalled =
                     stalled::end_stalled(&mut *self.store.connect().await?, stall_timeout).await?;
                 if self.store.is_divided() {
-                    stalled += stalled::end_stalled(&mut *self.store.connect_records().await?, stall_timeout)
-                        .await?;
+                    let mut records = self.store.connect_records().await?;
+                    stalled += if self.store.is_on_citus() {
+                        stalled::end_stalled_on_citus(&mut records, stall_timeout).await?
+                    } else {
+                        stalled::end_stalled(&mut records, stall_timeout).await?
+                    };
                 }
                 Ok::<_, sqlx::Error>(stalled)
             };

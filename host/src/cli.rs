@@ -23,6 +23,7 @@ mod installation;
 mod keys;
 mod project;
 mod providers;
+mod records;
 mod retention;
 mod rollback;
 mod runs;
@@ -78,6 +79,8 @@ enum Command {
     Runs(runs::RunsArgs),
     /// Show and export the audit log: who changed what, and who read credentials
     Audit(audit::AuditArgs),
+    /// Distribute the records database over several nodes
+    Records(records::RecordsArgs),
     /// Show, save or drop records that did not match their model
     DeadLetters(dead_letters::DeadLettersArgs),
     /// Show and repeat outbound webhooks; show and replay provider webhooks
@@ -126,6 +129,7 @@ pub fn main() -> ExitCode {
         Command::Keys(args) => runtime.block_on(keys::run(args)),
         Command::Audit(args) => runtime.block_on(audit::run(args)),
         Command::Runs(args) => runtime.block_on(runs::run(args)),
+        Command::Records(args) => runtime.block_on(records::run(args)),
         Command::DeadLetters(args) => runtime.block_on(dead_letters::run(args)),
         Command::Webhooks(args) => runtime.block_on(webhooks::run(args)),
         Command::Providers(args) => providers::run(&args),

@@ -22,6 +22,7 @@ mod database_pair;
 pub mod dead_letters;
 pub mod deleted_connections;
 pub mod deployments;
+pub mod distribution;
 mod enums;
 pub mod environment_variables;
 pub mod environments;

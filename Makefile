@@ -54,7 +54,11 @@ test-python: setup ## check the types of the Python SDK and of examples in Pytho
 .PHONY: test-workspace
 test-workspace: guests ## run the tests of the host and the SDK
 	cargo test --quiet --package syncline-sdk --doc
-	scripts/test-postgres $(RUN_TESTS) --workspace
+	env -u SYNCLINE_TEST_CITUS_URL scripts/test-postgres $(RUN_TESTS) --workspace
+
+.PHONY: test-citus
+test-citus: guests ## run the tests of records on the Citus cluster at SYNCLINE_TEST_CITUS_URL
+	@scripts/test-citus
 
 .PHONY: soak
 soak: guests ## kill hosts and Postgres at random, for MINUTES=5 or ROUNDS=…; SEED=… repeats a sequence

@@ -138,7 +138,7 @@ async fn only_some_runs_of_an_incremental_sync_are_full() {
     assert_eq!(live_ids(&stage).await, ["a", "b", "c"], "an incremental run deletes nothing");
 
     // A day later, a full run is due. It continues where it was interrupted.
-    stage.db.execute("UPDATE sync_states SET last_full_at = last_full_at - interval '1 day'").await;
+    stage.db.execute("UPDATE sync_states SET last_full_at = now() - interval '1 day'").await;
     assert_eq!(next(&["b"], "fail").await["status"], "ERROR");
     assert_eq!(told_start(&stage).await, "full: true, checkpoint: None");
     assert_eq!(live_ids(&stage).await, ["a", "b", "c"], "a failed run deletes nothing");

@@ -13,6 +13,7 @@ mod bad_records;
 mod canaries;
 mod cancellation;
 mod chaos;
+mod citus;
 mod clients;
 mod compatibility;
 mod connect_sessions;

@@ -21,14 +21,11 @@ use syncline_types::audit_log::AuditAction;
 use syncline_types::functions::FunctionKind;
 use syncline_types::ids::{ConnectionId, ConnectionPk, EnvironmentPk, FunctionName, IntegrationPk, Variant};
 
-use crate::support::{TestDatabase, eventually};
+use crate::support::{RECORD_TABLES, TestDatabase, eventually};
 
 const CONNECTIONS: i64 = 5_000;
 /// Rows that a statement about one connection may read.
 const FEW: i64 = 100;
-/// The tables of the records database, which can be distributed by connection.
-const RECORDS_TABLES: [&str; 6] =
-    ["sync_states", "streams", "records", "seen_positions", "dead_letters", "closed_connections"];
 
 /// An integration with many connections, each with two syncs. The statements are about one of the connections.
 struct Crowd {
@@ -473,7 +470,7 @@ async fn deleting_an_integration_reads_no_other_connections() {
 async fn every_table_of_the_records_database_is_keyed_by_connection() {
     let db = TestDatabase::create().await;
     let _store = open(&db).await;
-    let half = RECORDS_TABLES.map(|table| format!("'{table}'")).join(", ");
+    let half = RECORD_TABLES.map(|table| format!("'{table}'")).join(", ");
     let keyed = "a.attname = 'connection_pk'";
     let begins = db
         .number(&format!(
@@ -482,7 +479,7 @@ async fn every_table_of_the_records_database_is_keyed_by_connection() {
              WHERE i.indisprimary AND {keyed} AND t.relname IN ({half})"
         ))
         .await;
-    assert_eq!(begins, RECORDS_TABLES.len() as i64, "every primary key begins with the connection");
+    assert_eq!(begins, RECORD_TABLES.len() as i64, "every primary key begins with the connection");
     let unique_elsewhere = db
         .texts(&format!(
             "SELECT i.indexrelid::regclass::text FROM pg_index i JOIN pg_class t ON t.oid = i.indrelid

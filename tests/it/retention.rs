@@ -20,8 +20,8 @@ fn items(numbers: std::ops::RangeInclusive<u32>) -> Value {
 /// Moves the first records of every stream into the past by the given number of days.
 async fn age_records(stage: &Stage, until_position: u32, days: u32) {
     let sql = format!(
-        "UPDATE records SET last_modified_at = last_modified_at - interval '{days} days' WHERE position <= {until_position};
-         UPDATE streams SET oldest_payload_at = oldest_payload_at - interval '{days} days'"
+        "UPDATE records SET last_modified_at = now() - interval '{days} days' WHERE position <= {until_position};
+         UPDATE streams SET oldest_payload_at = now() - interval '{days} days'"
     );
     stage.db.execute(&sql).await;
 }

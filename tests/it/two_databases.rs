@@ -7,13 +7,10 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::support::{
-    Bundle, Connection, Host, HostOptions, METADATA_KEY, PostgresProxy, TestDatabase, delete, eventually,
-    ids_of, repository, save,
+    Bundle, Connection, Host, HostOptions, METADATA_KEY, PostgresProxy, RECORD_TABLES, TestDatabase, delete,
+    eventually, ids_of, repository, save,
 };
 
-/// The tables of the records database.
-const RECORD_TABLES: [&str; 6] =
-    ["records", "streams", "sync_states", "seen_positions", "dead_letters", "closed_connections"];
 const CONTROL_TABLES: [&str; 6] =
     ["environments", "integrations", "connections", "schedules", "runs", "hosts"];
 

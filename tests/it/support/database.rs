@@ -4,19 +4,44 @@ use sqlx::migrate::Migrator;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection};
 
+use super::citus::{self, ClusterDatabase};
+
+/// The tables of the records database.
+pub const RECORD_TABLES: [&str; 6] =
+    ["sync_states", "streams", "records", "seen_positions", "dead_letters", "closed_connections"];
+
 static MIGRATIONS: Migrator = sqlx::migrate!("crates/store/migrations");
 /// Advisory lock of the test that creates the template on a server.
-const TEMPLATE_LOCK: i64 = 0x5379_6e63;
+pub(super) const TEMPLATE_LOCK: i64 = 0x5379_6e63;
 
 /// A database that is dropped with this value, even if clients are still connected.
+///
+/// `make test-citus` gives it a separate records database on a cluster. Statements about tables of the records database
+/// are sent there.
 pub struct TestDatabase {
     server_url: String,
     name: String,
+    records: Option<ClusterDatabase>,
 }
 
 impl TestDatabase {
     pub async fn create() -> Self {
+        let mut db = Self::create_control().await;
+        if citus::cluster_url().is_some() {
+            db.records = Some(ClusterDatabase::create().await);
+        }
+        db
+    }
+
+    /// Creates a database without a separate records database.
+    pub async fn create_control() -> Self {
         Self::create_on(&server_url()).await
+    }
+
+    /// Adds a separate records database.
+    pub fn with_records(mut self, records: ClusterDatabase) -> Self {
+        self.records = Some(records);
+        self
     }
 
     /// Creates a database on a server that the test runs itself.
@@ -34,22 +59,35 @@ impl TestDatabase {
         let name = format!("syncline_it_{}", uuid::Uuid::new_v4().simple());
         let create = format!("CREATE DATABASE {name} TEMPLATE {template}");
         execute(server_url, create).await.expect("a database can be created");
-        Self { server_url: server_url.to_owned(), name }
+        Self { server_url: server_url.to_owned(), name, records: None }
     }
 
     pub fn url(&self) -> String {
         sibling(&self.server_url, &self.name)
     }
 
+    /// The separate records database, if there is one.
+    pub fn records(&self) -> Option<&ClusterDatabase> {
+        self.records.as_ref()
+    }
+
+    /// The URL of the database that a statement concerns.
+    fn url_for(&self, sql: &str) -> String {
+        match &self.records {
+            Some(records) if concerns_records(sql) => records.url(),
+            _ => self.url(),
+        }
+    }
+
     /// Runs a query that returns one number, for facts that the API does not show.
     pub async fn number(&self, sql: &str) -> i64 {
-        let mut conn = self.connect().await;
+        let mut conn = connect(&self.url_for(sql)).await;
         sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(&mut conn).await.expect("the query gives a number")
     }
 
     /// Like [`number`](Self::number), for a text column with any number of rows.
     pub async fn texts(&self, sql: &str) -> Vec<String> {
-        let mut conn = self.connect().await;
+        let mut conn = connect(&self.url_for(sql)).await;
         sqlx::query_scalar(AssertSqlSafe(sql)).fetch_all(&mut conn).await.expect("the query gives text")
     }
 
@@ -61,7 +99,7 @@ impl TestDatabase {
 
     /// Makes changes that a client cannot make, to create rare states.
     pub async fn execute(&self, sql: &str) {
-        execute(&self.url(), sql.to_owned()).await.expect("the statement is executed");
+        execute(&self.url_for(sql), sql.to_owned()).await.expect("the statement is executed");
     }
 
     /// The tables that contain this text in plaintext, also as bytes.
@@ -138,7 +176,7 @@ impl TestDatabase {
 
     /// A connection for transactions and other sequences of statements.
     pub async fn connect(&self) -> PgConnection {
-        PgConnection::connect(&self.url()).await.expect("the test's database answers")
+        connect(&self.url()).await
     }
 }
 
@@ -158,13 +196,25 @@ impl Drop for TestDatabase {
     }
 }
 
+async fn connect(url: &str) -> PgConnection {
+    PgConnection::connect(url).await.expect("the test's database answers")
+}
+
+/// Whether a statement names a table of the records database where SQL expects a table.
+fn concerns_records(sql: &str) -> bool {
+    let words: Vec<_> = sql.split(|at: char| !at.is_alphanumeric() && at != '_').collect();
+    words.windows(2).any(|pair| {
+        ["FROM", "JOIN", "INTO", "UPDATE", "TABLE"].contains(&pair[0]) && RECORD_TABLES.contains(&pair[1])
+    })
+}
+
 fn server_url() -> String {
     std::env::var("SYNCLINE_TEST_DATABASE_URL")
         .expect("SYNCLINE_TEST_DATABASE_URL is not set; run the tests with `make test`, or some of them with `scripts/test-postgres cargo nextest run -E 'test(records)'`")
 }
 
 /// The URL of another database on the same server.
-fn sibling(server_url: &str, name: &str) -> String {
+pub(super) fn sibling(server_url: &str, name: &str) -> String {
     let server = server_url.rsplit_once('/').map_or(server_url, |(server, _)| server);
     format!("{server}/{name}")
 }
@@ -172,11 +222,7 @@ fn sibling(server_url: &str, name: &str) -> String {
 /// Returns the name of a database with every table. The first test on a server creates it, because copying it takes a
 /// tenth of the time of the migrations.
 async fn template(server_url: &str) -> sqlx::Result<String> {
-    let mut migrations = blake3::Hasher::new();
-    for migration in MIGRATIONS.iter() {
-        migrations.update(&migration.checksum);
-    }
-    let name = format!("syncline_template_{}", &migrations.finalize().to_hex()[..16]);
+    let name = format!("syncline_template_{}", checksum());
     let mut conn = PgConnection::connect(server_url).await?;
     let exists = "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)";
     if sqlx::query_scalar(exists).bind(&name).fetch_one(&mut conn).await? {
@@ -199,7 +245,16 @@ async fn template(server_url: &str) -> sqlx::Result<String> {
     Ok(name)
 }
 
-async fn execute(url: &str, sql: String) -> sqlx::Result<()> {
+/// Identifies the migrations in the names of templates.
+pub(super) fn checksum() -> String {
+    let mut migrations = blake3::Hasher::new();
+    for migration in MIGRATIONS.iter() {
+        migrations.update(&migration.checksum);
+    }
+    migrations.finalize().to_hex()[..16].to_owned()
+}
+
+pub(super) async fn execute(url: &str, sql: String) -> sqlx::Result<()> {
     let options: PgConnectOptions = url.parse()?;
     let mut conn = options.connect().await?;
     sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut conn).await?;

@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use super::operations::DOCUMENT;
-use super::{Api, PostgresProxy, Shop, TestDatabase, eventually, repository};
+use super::{Api, ClusterDatabase, PostgresProxy, Shop, TestDatabase, eventually, repository};
 
 /// The secret key of every test's environment.
 pub const SECRET_KEY: &str = "planted-secret-key-of-the-tests-41c7";
@@ -44,6 +44,7 @@ const PLANTED: [&str; 3] = ["planted", "nango_connect_session_", "whsec_"];
 #[derive(Default)]
 pub struct HostOptions {
     database_url: Option<String>,
+    records_url: Option<String>,
     data_dir: Option<PathBuf>,
     address: Option<String>,
     variables: Vec<(String, String)>,
@@ -57,6 +58,7 @@ impl HostOptions {
     /// Sets the database. Without one, the host starts its own Postgres.
     pub fn database(mut self, db: &TestDatabase) -> Self {
         self.database_url = Some(db.url());
+        self.records_url = db.records().map(ClusterDatabase::url);
         self
     }
 
@@ -120,6 +122,7 @@ impl HostOptions {
             .env("SYNCLINE_SECRET_KEY", SECRET_KEY)
             .env("SYNCLINE_ENCRYPTION_KEY", ENCRYPTION_KEY)
             .envs(self.database_url.map(|url| ("DATABASE_URL", url)))
+            .envs(self.records_url.map(|url| ("SYNCLINE_RECORDS_DATABASE_URL", url)))
             .envs(self.variables)
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("the file handle can be cloned"))

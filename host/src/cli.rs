@@ -13,13 +13,18 @@ mod build;
 mod check;
 mod client;
 mod client_limits;
+mod connections;
 mod database;
 mod dead_letters;
 mod deploy;
 mod deployment;
+mod dev;
+mod dev_key;
 mod env;
 mod generate;
+mod init;
 mod installation;
+mod json_input;
 mod keys;
 mod project;
 mod providers;
@@ -27,9 +32,11 @@ mod records;
 mod retention;
 mod rollback;
 mod runs;
+mod selection;
 mod serve;
 mod stop_signals;
 mod telemetry;
+mod trigger;
 mod variables;
 mod versions;
 mod webhooks;
@@ -55,6 +62,10 @@ struct Cli {
 enum Command {
     /// Run a host: the API and the scheduler
     Serve(Box<serve::ServeArgs>),
+    /// Create a project in Rust, TypeScript or Python
+    Init(init::InitArgs),
+    /// Build, deploy and run a project after each change of its files
+    Dev(Box<dev::DevArgs>),
     /// Validate syncline.toml, and check that its components contain the functions that it lists
     Check(check::CheckArgs),
     /// Write the types of the models that syncline.toml declares, in the language of each component
@@ -67,6 +78,16 @@ enum Command {
     Versions(versions::VersionsArgs),
     /// Show what an earlier version of a bundle would change, and deploy it again
     Rollback(rollback::RollbackArgs),
+    /// List, show, import and delete connections
+    Connections(connections::ConnectionsArgs),
+    /// List records, and distribute the records database over several nodes
+    Records(records::RecordsArgs),
+    /// Run syncs now
+    Trigger(trigger::TriggerArgs),
+    /// Run an action and print its output
+    Action(trigger::ActionArgs),
+    /// Print the log of the newest run, and of later ones
+    Logs(runs::LogsArgs),
     /// Create accounts of the dashboard
     Admin(admin::AdminArgs),
     /// Manage environments, their settings and variables
@@ -79,8 +100,6 @@ enum Command {
     Runs(runs::RunsArgs),
     /// Show and export the audit log: who changed what, and who read credentials
     Audit(audit::AuditArgs),
-    /// Distribute the records database over several nodes
-    Records(records::RecordsArgs),
     /// Show, save or drop records that did not match their model
     DeadLetters(dead_letters::DeadLettersArgs),
     /// Show and repeat outbound webhooks; show and replay provider webhooks
@@ -119,21 +138,27 @@ pub fn main() -> ExitCode {
     let done = match command {
         // The private Postgres must be started from a thread that lives as long as the process.
         Command::Serve(args) => runtime.block_on(serve::run(*args)),
+        Command::Dev(args) => runtime.block_on(dev::run(*args)),
         Command::Check(args) => runtime.block_on(check::run(args)),
         Command::Build(args) => runtime.block_on(build::run(args)),
         Command::Deploy(args) => runtime.block_on(deploy::run(args)),
         Command::Versions(args) => runtime.block_on(versions::run(args)),
         Command::Rollback(args) => runtime.block_on(rollback::run(args)),
+        Command::Connections(args) => runtime.block_on(connections::run(args)),
+        Command::Records(args) => runtime.block_on(records::run(args)),
+        Command::Trigger(args) => runtime.block_on(trigger::trigger(args)),
+        Command::Action(args) => runtime.block_on(trigger::action(args)),
+        Command::Logs(args) => runtime.block_on(runs::logs(args)),
         Command::Env(args) => runtime.block_on(env::run(args)),
         Command::Admin(args) => runtime.block_on(admin::run(args)),
         Command::Keys(args) => runtime.block_on(keys::run(args)),
         Command::Audit(args) => runtime.block_on(audit::run(args)),
         Command::Runs(args) => runtime.block_on(runs::run(args)),
-        Command::Records(args) => runtime.block_on(records::run(args)),
         Command::DeadLetters(args) => runtime.block_on(dead_letters::run(args)),
         Command::Webhooks(args) => runtime.block_on(webhooks::run(args)),
         Command::Providers(args) => providers::run(&args),
         Command::Generate(args) => generate::run(&args),
+        Command::Init(args) => init::run(&args),
         Command::CompileComponent => unreachable!("handled above"),
     };
     match done {

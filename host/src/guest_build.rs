@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use wit_component::ComponentEncoder;
 
+use cargo::Profile;
 use scripts::Script;
 pub use toolchain::GuestTarget;
 use toolchain::Installed;
@@ -24,6 +25,8 @@ const MODULE_VERSION: [u8; 4] = [1, 0, 0, 0];
 pub struct BuildOptions {
     /// Builds for this target instead of the best installed one.
     pub target: Option<GuestTarget>,
+    /// Builds Rust in less time than in release mode, with less optimization.
+    pub for_development: bool,
 }
 
 impl BuildOptions {
@@ -33,7 +36,7 @@ impl BuildOptions {
             Ok(given) if !given.is_empty() => Some(given.parse()?),
             _ => None,
         };
-        Ok(Self { target })
+        Ok(Self { target, for_development: false })
     }
 }
 
@@ -97,7 +100,7 @@ pub enum BuildError {
 }
 
 /// Builds the project in `project_dir` and returns its component. Messages of the build go to standard error. A crate
-/// is built in release mode; `CARGO_TARGET_DIR`, `CARGO` and `RUSTC` work as for cargo, and relative paths start at
+/// is built in release mode unless the options say otherwise; `CARGO_TARGET_DIR`, `CARGO` and `RUSTC` work as for cargo, and relative paths start at
 /// this process's folder.
 ///
 /// For the path of a `.wasm` file, returns the component in it.
@@ -113,7 +116,8 @@ pub fn build_component(project_dir: &Path, options: &BuildOptions) -> Result<Vec
         };
     }
     let toolchain = toolchain::choose(&Installed::find(project_dir), options.target)?;
-    let wasm = cargo::build(project_dir, &toolchain)?;
+    let profile = if options.for_development { Profile::Development } else { Profile::Release };
+    let wasm = cargo::build(project_dir, &toolchain, profile)?;
     componentise(&wasm.path, wasm.bytes)
 }
 

@@ -16,6 +16,7 @@ mod echo;
 mod events;
 mod host;
 mod json;
+pub mod new_project;
 mod node;
 mod numbers;
 mod oauth_scene;

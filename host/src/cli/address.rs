@@ -1,8 +1,9 @@
 //! Addresses of hosts: `http` or `https` URLs to which paths are appended.
 
 use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use url::Url;
+use url::{Host, Url};
 
 /// A URL without a trailing slash.
 #[derive(Debug, Clone)]
@@ -27,6 +28,28 @@ impl HttpAddress {
                 && url.fragment().is_none()
         });
         url.map(Self).ok_or_else(|| format!("it must be an address such as {example}"))
+    }
+
+    /// Whether only processes on this machine can listen at the address.
+    pub(super) fn is_on_this_machine(&self) -> bool {
+        match self.0.host() {
+            Some(Host::Ipv4(address)) => address.is_loopback(),
+            Some(Host::Ipv6(address)) => address.is_loopback(),
+            Some(Host::Domain(name)) => name == "localhost",
+            None => false,
+        }
+    }
+
+    /// The address and port at which a host of this machine listens to be reached here.
+    pub(super) fn to_listen(&self) -> Option<SocketAddr> {
+        let port = self.0.port_or_known_default()?;
+        let ip: IpAddr = match self.0.host()? {
+            Host::Ipv4(address) => address.into(),
+            Host::Ipv6(address) => address.into(),
+            Host::Domain(_) => Ipv4Addr::LOCALHOST.into(),
+        };
+        let is_plain = self.0.scheme() == "http" && matches!(self.0.path(), "" | "/");
+        (is_plain && self.is_on_this_machine()).then(|| SocketAddr::new(ip, port))
     }
 
     /// Returns the URL of a path, which may include a query.
@@ -56,6 +79,18 @@ mod tests {
             assert!(HttpAddress::parse_public(text).is_err(), "paths cannot be appended to {text}");
         }
         assert!(HttpAddress::parse_host("foo").unwrap_err().ends_with("such as http://127.0.0.1:3003"));
+    }
+
+    #[test]
+    fn a_host_on_this_machine_has_an_address_to_listen_on() {
+        let to_listen =
+            |text| HttpAddress::parse_host(text).unwrap().to_listen().map(|address| address.to_string());
+        assert_eq!(to_listen("http://localhost:4000").as_deref(), Some("127.0.0.1:4000"));
+        assert_eq!(to_listen("http://[::1]:4000/").as_deref(), Some("[::1]:4000"));
+        for elsewhere in ["http://192.0.2.1:3003", "https://127.0.0.1:3003", "http://127.0.0.1:3003/syncline"]
+        {
+            assert_eq!(to_listen(elsewhere), None, "{elsewhere}");
+        }
     }
 
     #[test]

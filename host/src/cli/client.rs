@@ -1,11 +1,14 @@
 //! A client of the REST API, for commands that talk to a running host.
 
 use std::collections::HashMap;
+use std::fmt;
+use std::path::Path;
 
 use anyhow::{Context, bail};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use clap::Args;
+use reqwest::StatusCode;
 use reqwest::header::CONTENT_TYPE;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -13,7 +16,7 @@ use serde_json::Value;
 use url::form_urlencoded;
 
 use super::address::HttpAddress;
-use super::output;
+use super::{dev_key, output};
 
 const BUNDLE_TYPE: &str = "application/x-tar";
 const CUT_ANSWER: &str = "the host's response ended early; run the command again";
@@ -26,7 +29,8 @@ pub(super) struct HostArgs {
     /// Address of the host
     #[arg(long, env = "SYNCLINE_URL", default_value = "http://127.0.0.1:3003", value_name = "URL", value_parser = HttpAddress::parse_host)]
     url: HttpAddress,
-    /// Secret key of the environment
+    /// Secret key of the environment [default for a host on this machine: the key of `syncline dev` in the current
+    /// folder]
     #[arg(long, env = "SYNCLINE_SECRET_KEY", hide_env_values = true, value_name = "KEY")]
     secret_key: Option<String>,
 }
@@ -36,19 +40,38 @@ pub(super) struct HostArgs {
 pub(super) struct ListArgs {
     /// Maximum number of entries
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=500))]
-    limit: u32,
+    pub(super) limit: u32,
     /// Print JSON
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 /// A query parameter. It is omitted if its value is `None`.
 pub(super) type Parameter<'a> = (&'a str, Option<&'a str>);
 
+#[derive(Clone)]
 pub(super) struct Client {
     http: reqwest::Client,
     url: HttpAddress,
     secret_key: String,
+    /// The connection that requests name in their headers.
+    connection: Option<ConnectionName>,
+}
+
+/// A connection, by the names that clients use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ConnectionName {
+    pub(super) integration: String,
+    pub(super) id: String,
+}
+
+/// A response of the host that is an error.
+#[derive(Debug, thiserror::Error)]
+#[error("the host refused the request: {message} ({code}, {status})")]
+pub(super) struct Refusal {
+    pub(super) code: String,
+    message: String,
+    status: StatusCode,
 }
 
 #[derive(Deserialize)]
@@ -64,14 +87,54 @@ struct ErrorDetail {
 
 impl HostArgs {
     pub(super) fn client(&self) -> anyhow::Result<Client> {
-        let secret_key = self.secret_key.clone().context(
+        let of_dev = || self.url.is_on_this_machine().then(|| dev_key::read(Path::new("."))).flatten();
+        let secret_key = self.secret_key.clone().or_else(of_dev).context(
             "no secret key is set; set SYNCLINE_SECRET_KEY or --secret-key (`syncline keys create` creates a key)",
         )?;
-        Ok(Client { http: reqwest::Client::new(), url: self.url.clone(), secret_key })
+        Ok(Client::new(self.url.clone(), secret_key))
+    }
+
+    pub(super) fn url(&self) -> &HttpAddress {
+        &self.url
+    }
+
+    pub(super) fn secret_key(&self) -> Option<&str> {
+        self.secret_key.as_deref()
+    }
+}
+
+impl ConnectionName {
+    /// The path of the connection in the API.
+    pub(super) fn path(&self) -> String {
+        let integration: String = form_urlencoded::byte_serialize(self.integration.as_bytes()).collect();
+        format!("{}?provider_config_key={integration}", item_path("connections", &self.id))
+    }
+}
+
+impl fmt::Display for ConnectionName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.integration, self.id)
     }
 }
 
 impl Client {
+    pub(super) fn new(url: HttpAddress, secret_key: String) -> Self {
+        Self { http: reqwest::Client::new(), url, secret_key, connection: None }
+    }
+
+    /// Whether a host answers at the address. It may not be ready yet.
+    pub(super) async fn finds_a_host(&self) -> bool {
+        match self.url.at("health") {
+            Ok(url) => self.http.get(url).send().await.is_ok_and(|response| response.status().is_success()),
+            Err(_) => false,
+        }
+    }
+
+    /// A client whose requests name a connection.
+    pub(super) fn for_connection(&self, connection: &ConnectionName) -> Self {
+        Self { connection: Some(connection.clone()), ..self.clone() }
+    }
+
     pub(super) async fn get<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
         self.send(self.http.get(self.url.at(path)?)).await
     }
@@ -169,7 +232,14 @@ impl Client {
         self.post(path, "application/json", body.to_string().into_bytes()).await
     }
 
-    /// Sends a DELETE request whose response has no body.
+    /// Posts JSON and returns the text of the response, which may be empty.
+    pub(super) async fn post_for_text(&self, path: &str, body: Vec<u8>) -> anyhow::Result<String> {
+        let request = self.http.post(self.url.at(path)?).header(CONTENT_TYPE, "application/json").body(body);
+        let answer = self.answer(request).await?;
+        String::from_utf8(answer.into()).context(UNKNOWN_ANSWER)
+    }
+
+    /// Sends a DELETE request, and ignores the body of the response.
     pub(super) async fn delete(&self, path: &str) -> anyhow::Result<()> {
         self.answer(self.http.delete(self.url.at(path)?)).await.map(drop)
     }
@@ -185,6 +255,12 @@ impl Client {
 
     /// Sends a request and waits for the beginning of a successful response.
     async fn begin(&self, request: reqwest::RequestBuilder) -> anyhow::Result<reqwest::Response> {
+        let request = match &self.connection {
+            Some(ConnectionName { integration, id }) => {
+                request.header("Provider-Config-Key", integration).header("Connection-Id", id)
+            }
+            None => request,
+        };
         let response = request.bearer_auth(&self.secret_key).send().await.with_context(|| {
             format!(
                 "could not reach a host at {}; check that it is running, and that --url or SYNCLINE_URL is its \
@@ -199,11 +275,8 @@ impl Client {
         let body = response.bytes().await.context(CUT_ANSWER)?;
         match serde_json::from_slice::<ErrorBody>(&body) {
             Ok(ErrorBody { error }) => {
-                bail!(
-                    "the host refused the request: {} ({}, {status})",
-                    error.message.unwrap_or_default(),
-                    error.code
-                )
+                let ErrorDetail { code, message } = error;
+                Err(Refusal { code, message: message.unwrap_or_default(), status }.into())
             }
             Err(_) => {
                 bail!("{} responded with {status}; check that it is the address of a Syncline host", self.url)

@@ -175,7 +175,7 @@ fn parse_url(url: &str, setting: &'static str) -> anyhow::Result<PgConnectOption
 }
 
 /// Writes a file that only its owner can read.
-fn write_private_file(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+pub(super) fn write_private_file(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let write = || {
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder)?;

@@ -2,7 +2,7 @@
 //! away, such as `head` after its last line. A command completes its work in that case.
 
 use std::fmt::Arguments;
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Whether the reader of standard output has closed it.
@@ -55,4 +55,16 @@ pub(super) fn print(text: Arguments<'_>) {
 pub(super) fn print_error(text: Arguments<'_>) {
     // There is no other place to report that this failed.
     let _written = std::io::stderr().write_fmt(text);
+}
+
+/// Asks the user a question. Fails without a terminal; `instead` is the option that replaces the answer.
+pub(super) fn confirmed(question: &str, instead: &str) -> anyhow::Result<bool> {
+    if !std::io::stdin().is_terminal() {
+        anyhow::bail!("cannot ask for confirmation without a terminal; {instead}");
+    }
+    print!("{question} [y/N] ");
+    std::io::stdout().flush()?;
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }

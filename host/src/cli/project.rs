@@ -49,13 +49,21 @@ impl Project {
 
     /// Builds every component and assembles the bundle.
     pub(super) fn build(&self) -> anyhow::Result<Bundle> {
-        let options = BuildOptions::from_env()?;
+        self.build_with(&BuildOptions::from_env()?)
+    }
+
+    /// Like [`build`](Self::build), but in less time. The components are larger and slower.
+    pub(super) fn build_for_development(&self) -> anyhow::Result<Bundle> {
+        self.build_with(&BuildOptions { for_development: true, ..BuildOptions::from_env()? })
+    }
+
+    fn build_with(&self, options: &BuildOptions) -> anyhow::Result<Bundle> {
         let mut components = BTreeMap::new();
         for integration in &self.file.config.integrations {
             if components.contains_key(&integration.component) {
                 continue;
             }
-            let component = build_component(&self.folder.join(&integration.component), &options)?;
+            let component = build_component(&self.folder.join(&integration.component), options)?;
             components.insert(integration.component.clone(), component);
         }
         let mut schemas = BTreeMap::new();

@@ -1,6 +1,6 @@
 //! `syncline runs`: shows runs and their logs, and approves held deletions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use anyhow::bail;
@@ -8,13 +8,18 @@ use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::client::{Client, HostArgs, ListArgs, Parameter, item_path};
+use super::client::{Client, ConnectionName, HostArgs, ListArgs, Parameter, item_path};
 use super::{Done, output};
 use syncline_types::ids::Variant;
 
 const PATH: &str = "runs";
 /// How often `--follow` asks for new lines.
 const FOLLOW_EVERY: Duration = Duration::from_secs(1);
+/// How often a command that has triggered a run asks for it.
+const WAIT_EVERY: Duration = Duration::from_millis(100);
+/// States of runs.
+const RUNNING: &str = "running";
+const SUCCESS: &str = "success";
 
 #[derive(Debug, Args)]
 pub(super) struct RunsArgs {
@@ -32,6 +37,10 @@ enum RunsCommand {
         filter: RunFilter,
         #[command(flatten)]
         list: ListArgs,
+        /// Continue with each run that starts or finishes, until you stop the command; with --json, prints one JSON
+        /// object per line
+        #[arg(long, short)]
+        follow: bool,
     },
     /// Show one run, as JSON
     Show {
@@ -52,18 +61,11 @@ enum RunsCommand {
         last: bool,
         #[command(flatten)]
         filter: RunFilter,
-        /// Print only lines of this level and above: debug, info, warn or error
-        #[arg(long)]
-        level: Option<String>,
-        /// Print only lines that contain this text
-        #[arg(long, value_name = "TEXT")]
-        search: Option<String>,
+        #[command(flatten)]
+        lines: LineArgs,
         /// Continue until the run has finished; with --last, until you stop the command
         #[arg(long, short)]
         follow: bool,
-        /// Print one JSON object per line
-        #[arg(long)]
-        json: bool,
     },
     /// Delete the records that a held run did not find
     Approve {
@@ -74,7 +76,35 @@ enum RunsCommand {
     },
 }
 
+/// Which lines of a log a command prints, and how.
 #[derive(Debug, Args)]
+struct LineArgs {
+    /// Print only lines of this level and above: debug, info, warn or error
+    #[arg(long)]
+    level: Option<String>,
+    /// Print only lines that contain this text
+    #[arg(long, value_name = "TEXT")]
+    search: Option<String>,
+    /// Print one JSON object per line
+    #[arg(long)]
+    json: bool,
+}
+
+/// `syncline logs`: the logs of several runs, one after the other.
+#[derive(Debug, Args)]
+pub(super) struct LogsArgs {
+    #[command(flatten)]
+    host: HostArgs,
+    #[command(flatten)]
+    filter: RunFilter,
+    #[command(flatten)]
+    lines: LineArgs,
+    /// Continue with the log of each later run, until you stop the command
+    #[arg(long, short)]
+    follow: bool,
+}
+
+#[derive(Debug, Default, Args)]
 struct RunFilter {
     /// List only runs of this integration, by its unique key
     #[arg(long, value_name = "KEY")]
@@ -119,6 +149,7 @@ struct Run {
     started_at: String,
     duration_ms: Option<i64>,
     error: Option<RunError>,
+    counts: Option<BTreeMap<String, Counts>>,
     progress: Option<Progress>,
 }
 
@@ -129,6 +160,8 @@ struct Approved {
 
 #[derive(Debug, Deserialize)]
 struct Counts {
+    added: u64,
+    updated: u64,
     deleted: u64,
 }
 
@@ -142,6 +175,12 @@ struct RunError {
 #[derive(Debug, Deserialize)]
 struct Runs {
     runs: Vec<Run>,
+}
+
+/// Runs as the host sent them.
+#[derive(Debug, Deserialize)]
+struct FoundRuns {
+    runs: Vec<Value>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -167,20 +206,24 @@ struct Line {
 
 pub(super) async fn run(args: RunsArgs) -> anyhow::Result<Done> {
     match args.command {
-        RunsCommand::List { host, filter, list } => {
+        RunsCommand::List { host, filter, list, follow: false } => {
             let client = host.client()?;
             client.print_list(PATH, "runs", &filter.parameters(), &list, line).await?;
+        }
+        RunsCommand::List { host, filter, list, follow: true } => {
+            follow_runs(&host.client()?, &filter, &list).await?;
         }
         RunsCommand::Show { host, id } => {
             let found: Value = host.client()?.get(&item_path(PATH, &id)).await?;
             println!("{found:#}");
         }
-        RunsCommand::Logs { host, id, last: _, filter, level, search, follow, json } => {
-            let parameters = [("level", level.as_deref()), ("search", search.as_deref())];
+        RunsCommand::Logs { host, id, last: _, filter, lines, follow } => {
             let client = host.client()?;
             match id {
-                Some(id) => print_log(&client, &id, &parameters, follow, json).await?,
-                None => print_last_logs(&client, &filter, &parameters, follow, json).await?,
+                Some(id) => print_log(&client, &id, &lines.parameters(), follow, lines.json).await?,
+                None => {
+                    print_last_logs(&client, &filter, &lines.parameters(), follow, lines.json).await?;
+                }
             }
         }
         RunsCommand::Approve { host, id } => {
@@ -190,6 +233,18 @@ pub(super) async fn run(args: RunsArgs) -> anyhow::Result<Done> {
         }
     }
     Ok(Done::Successful)
+}
+
+pub(super) async fn logs(args: LogsArgs) -> anyhow::Result<Done> {
+    let LogsArgs { host, filter, lines, follow } = args;
+    print_last_logs(&host.client()?, &filter, &lines.parameters(), follow, lines.json).await?;
+    Ok(Done::Successful)
+}
+
+impl LineArgs {
+    fn parameters(&self) -> [Parameter<'_>; 2] {
+        [("level", self.level.as_deref()), ("search", self.search.as_deref())]
+    }
 }
 
 impl RunFilter {
@@ -232,6 +287,18 @@ impl Approved {
 }
 
 impl Run {
+    /// The result of a finished run in words.
+    fn outcome(&self) -> String {
+        let counts = self.counts.iter().flatten().map(|(model, Counts { added, updated, deleted })| {
+            format!("{model}: {added} added, {updated} updated, {deleted} deleted")
+        });
+        [format!("{} ({})", self.state, self.remark())]
+            .into_iter()
+            .chain(counts)
+            .collect::<Vec<_>>()
+            .join("; ")
+    }
+
     /// The run's error, duration or progress.
     fn remark(&self) -> String {
         if let Some(error) = &self.error {
@@ -246,6 +313,88 @@ impl Run {
             (None, Some(Progress { done, total: None })) => format!("{done} done"),
             (None, None) => String::new(),
         }
+    }
+}
+
+/// Prints the newest runs, oldest first, and then each run that starts or finishes.
+async fn follow_runs(client: &Client, filter: &RunFilter, list: &ListArgs) -> anyhow::Result<()> {
+    let mut states: HashMap<String, String> = HashMap::new();
+    let mut limit = list.limit.to_string();
+    loop {
+        let parameters = [&filter.parameters()[..], &[("limit", Some(&*limit))]].concat();
+        let found: FoundRuns = client.query(PATH, &parameters).await?;
+        for found in found.runs.iter().rev() {
+            let run = Run::deserialize(found)?;
+            if states.insert(run.id, run.state.clone()).is_some_and(|before| before == run.state) {
+                continue;
+            }
+            if list.json {
+                println!("{found}");
+            } else {
+                println!("{}", line(found)?);
+            }
+        }
+        if output::is_closed() {
+            return Ok(());
+        }
+        // A run is found again for as long as it is among the newest.
+        let newest: HashSet<&str> = found.runs.iter().filter_map(|run| run["id"].as_str()).collect();
+        states.retain(|id, state| newest.contains(&**id) || state == RUNNING);
+        "500".clone_into(&mut limit);
+        tokio::time::sleep(FOLLOW_EVERY).await;
+    }
+}
+
+/// Waits for runs of a function that start after the creation of this value.
+pub(super) struct NextRun {
+    client: Client,
+    filter: RunFilter,
+    /// The newest run at that time.
+    newest: Option<String>,
+}
+
+impl NextRun {
+    pub(super) async fn of(
+        client: &Client,
+        connection: &ConnectionName,
+        function: &str,
+    ) -> anyhow::Result<Self> {
+        let mut next = Self::first_of(client, connection, function);
+        next.newest = newest_runs(client, &next.filter).await?.into_iter().next().map(|run| run.id);
+        Ok(next)
+    }
+
+    /// For a connection that was just created: waits for its first run.
+    pub(super) fn first_of(client: &Client, connection: &ConnectionName, function: &str) -> Self {
+        let filter = RunFilter {
+            integration: Some(connection.integration.clone()),
+            connection: Some(connection.id.clone()),
+            function: Some(function.to_owned()),
+            ..RunFilter::default()
+        };
+        Self { client: client.clone(), filter, newest: None }
+    }
+
+    /// Waits for the first such run, prints its log until it has finished, and then its result. Returns whether it
+    /// was successful.
+    pub(super) async fn follow(&self) -> anyhow::Result<bool> {
+        loop {
+            if let Some(succeeded) = self.follow_started().await? {
+                return Ok(succeeded);
+            }
+            tokio::time::sleep(WAIT_EVERY).await;
+        }
+    }
+
+    /// Like [`follow`](Self::follow), but returns nothing if no such run has started.
+    pub(super) async fn follow_started(&self) -> anyhow::Result<Option<bool>> {
+        let runs = newest_runs(&self.client, &self.filter).await?;
+        let fresh = runs.into_iter().take_while(|run| Some(&run.id) != self.newest.as_ref());
+        let Some(run) = fresh.last() else { return Ok(None) };
+        print_log_of(&self.client, &run.id, &[], Some(WAIT_EVERY), false).await?;
+        let run: Run = self.client.get(&item_path(PATH, &run.id)).await?;
+        println!("{} {}: {}", run.kind, run.function, run.outcome());
+        Ok(Some(run.state == SUCCESS))
     }
 }
 
@@ -296,6 +445,17 @@ async fn print_log(
     follows: bool,
     as_json: bool,
 ) -> anyhow::Result<()> {
+    print_log_of(client, id, parameters, follows.then_some(FOLLOW_EVERY), as_json).await
+}
+
+/// Prints the log of a run. With `every`, asks for new lines that often until the run has finished.
+async fn print_log_of(
+    client: &Client,
+    id: &str,
+    parameters: &[Parameter<'_>],
+    every: Option<Duration>,
+    as_json: bool,
+) -> anyhow::Result<()> {
     let mut cursor: Option<String> = None;
     loop {
         let page = [parameters, &[("cursor", cursor.as_deref()), ("limit", Some("1000"))]].concat();
@@ -312,11 +472,12 @@ async fn print_log(
         match found.next_cursor {
             _ if output::is_closed() => return Ok(()),
             None => return Ok(()),
-            Some(_) if is_caught_up && !follows => return Ok(()),
             Some(next) => cursor = Some(next),
         }
-        if is_caught_up {
-            tokio::time::sleep(FOLLOW_EVERY).await;
+        match every {
+            _ if !is_caught_up => {}
+            None => return Ok(()),
+            Some(every) => tokio::time::sleep(every).await,
         }
     }
 }

@@ -168,7 +168,7 @@ pub(super) async fn run(args: ServeArgs) -> anyhow::Result<Done> {
 }
 
 /// Starts the host and serves until `stop` is cancelled, which may happen before the host is ready.
-async fn serve(args: &ServeArgs, began: Instant, stop: &CancellationToken) -> anyhow::Result<()> {
+pub(super) async fn serve(args: &ServeArgs, began: Instant, stop: &CancellationToken) -> anyhow::Result<()> {
     // Validated before anything is started, so that a mistake is reported at once.
     let secret_key = args.secret_key.as_deref().map(ApiKey::parse).transpose();
     let secret_key = secret_key.context("SYNCLINE_SECRET_KEY is invalid")?;

@@ -39,7 +39,17 @@ pub(super) struct Telemetry {
 impl Telemetry {
     /// Starts logging and, if the environment names a collector, tracing.
     pub(super) fn start(format: LogFormat) -> anyhow::Result<Self> {
-        let (wanted, mistake) = wanted_lines();
+        Self::start_with(format, DEFAULT_LINES)
+    }
+
+    /// Like [`start`](Self::start), but logs only warnings unless `RUST_LOG` is set, because the log shares the
+    /// terminal with a command's own output.
+    pub(super) fn start_quietly() -> anyhow::Result<Self> {
+        Self::start_with(LogFormat::Text, "warn")
+    }
+
+    fn start_with(format: LogFormat, default_lines: &str) -> anyhow::Result<Self> {
+        let (wanted, mistake) = wanted_lines(default_lines);
         let filter = || filter(&wanted);
         let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
         let lines = match format {
@@ -90,12 +100,12 @@ fn filter<S>(wanted: &str) -> impl Filter<S> + use<S> {
 }
 
 /// Returns the log filter from `RUST_LOG`, and the error if it is invalid.
-fn wanted_lines() -> (String, Option<ParseError>) {
+fn wanted_lines(default: &str) -> (String, Option<ParseError>) {
     let given = std::env::var(EnvFilter::DEFAULT_ENV).ok().filter(|given| !given.is_empty());
     match given.map(|given| EnvFilter::builder().parse(&given).map(|_| given)) {
         Some(Ok(given)) => (given, None),
-        None => (DEFAULT_LINES.to_owned(), None),
-        Some(Err(mistake)) => (DEFAULT_LINES.to_owned(), Some(mistake)),
+        None => (default.to_owned(), None),
+        Some(Err(mistake)) => (default.to_owned(), Some(mistake)),
     }
 }
 

@@ -30,9 +30,31 @@ pub struct Wasm {
     pub bytes: Vec<u8>,
 }
 
-/// Builds the library of the crate in `project_dir` in release mode.
-pub fn build(project_dir: &Path, toolchain: &Toolchain) -> Result<Wasm, BuildError> {
-    let cargo = Cargo { project_dir, toolchain };
+/// How cargo compiles a crate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Profile {
+    Release,
+    /// A profile of our own, so that its files do not replace those of the release mode.
+    Development,
+}
+
+/// The settings of [`Profile::Development`], which the project need not declare. `debug` keeps the names in
+/// backtraces.
+const DEVELOPMENT: [&str; 8] = [
+    "inherits=\"release\"",
+    "opt-level=1",
+    "lto=false",
+    "codegen-units=16",
+    "incremental=true",
+    "debug=false",
+    "strip=\"none\"",
+    "panic=\"abort\"",
+];
+const DEVELOPMENT_NAME: &str = "syncline-dev";
+
+/// Builds the library of the crate in `project_dir`.
+pub fn build(project_dir: &Path, toolchain: &Toolchain, profile: Profile) -> Result<Wasm, BuildError> {
+    let cargo = Cargo { project_dir, toolchain, profile };
     let workspace = cargo.workspace_root()?;
     let manifest = canonical(&project_dir.join("Cargo.toml"))?;
     for _ in 0..TRIES {
@@ -63,6 +85,7 @@ pub fn build(project_dir: &Path, toolchain: &Toolchain) -> Result<Wasm, BuildErr
 struct Cargo<'p> {
     project_dir: &'p Path,
     toolchain: &'p Toolchain,
+    profile: Profile,
 }
 
 /// A line of cargo's JSON messages.
@@ -106,7 +129,8 @@ impl Cargo<'_> {
 
     fn build(&self) -> Result<Vec<Artifact>, BuildError> {
         let mut command = self.command("build")?;
-        command.args(["--release", "--lib", "--message-format=json-render-diagnostics"]);
+        self.select_profile(&mut command);
+        command.args(["--lib", "--message-format=json-render-diagnostics"]);
         command.args(["--target", self.toolchain.target.name()]);
         if self.toolchain.std_source.is_some() {
             command.arg("-Zbuild-std=std,panic_abort");
@@ -125,9 +149,23 @@ impl Cargo<'_> {
     /// Makes cargo forget the build of these artifacts' packages.
     fn clean(&self, artifacts: &[Artifact]) -> Result<(), BuildError> {
         let mut command = self.command("clean")?;
-        command.args(["--quiet", "--release", "--target", self.toolchain.target.name()]);
+        self.select_profile(&mut command);
+        command.args(["--quiet", "--target", self.toolchain.target.name()]);
         command.args(artifacts.iter().flat_map(|artifact| ["--package", &artifact.package_id]));
         self.run(command).map(drop)
+    }
+
+    fn select_profile(&self, command: &mut Command) {
+        match self.profile {
+            Profile::Release => {
+                command.arg("--release");
+            }
+            Profile::Development => {
+                let settings = DEVELOPMENT.map(|setting| format!("profile.{DEVELOPMENT_NAME}.{setting}"));
+                command.args(settings.iter().flat_map(|setting| ["--config", setting]));
+                command.args(["--profile", DEVELOPMENT_NAME]);
+            }
+        }
     }
 
     /// Returns a cargo command in the project's folder. Relative paths in `CARGO` and `CARGO_TARGET_DIR` start at

@@ -26,6 +26,7 @@ mod init;
 mod installation;
 mod json_input;
 mod keys;
+mod progress;
 mod project;
 mod providers;
 mod records;
@@ -34,7 +35,9 @@ mod rollback;
 mod runs;
 mod selection;
 mod serve;
+mod shell;
 mod stop_signals;
+mod style;
 mod telemetry;
 mod trigger;
 mod variables;
@@ -50,9 +53,12 @@ const MISTAKES: u8 = 3;
 /// Exit code for an invalid command line or an invalid environment variable.
 const MISUSED: u8 = 2;
 
+const EXIT_CODES: &str = "Exit codes: 0 success, 1 failure, 2 invalid command line or variable, 3 mistakes in the files of \
+                          the project";
+
 /// Self-hosted runtime for product integrations: connects accounts, syncs their data, and runs actions
 #[derive(Debug, Parser)]
-#[command(name = "syncline", version, propagate_version = true, arg_required_else_help = true)]
+#[command(name = "syncline", version, propagate_version = true, arg_required_else_help = true, after_help = EXIT_CODES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -104,6 +110,10 @@ enum Command {
     DeadLetters(dead_letters::DeadLettersArgs),
     /// Show and repeat outbound webhooks; show and replay provider webhooks
     Webhooks(webhooks::WebhooksArgs),
+    /// Print the completions of a shell
+    Completions(shell::CompletionsArgs),
+    /// Write the manual pages
+    Man(shell::ManArgs),
     /// The compiler process, which the host starts itself
     #[command(hide = true)]
     CompileComponent,
@@ -159,6 +169,8 @@ pub fn main() -> ExitCode {
         Command::Providers(args) => providers::run(&args),
         Command::Generate(args) => generate::run(&args),
         Command::Init(args) => init::run(&args),
+        Command::Completions(args) => Ok(shell::print_completions(&args)),
+        Command::Man(args) => shell::write_man_pages(&args),
         Command::CompileComponent => unreachable!("handled above"),
     };
     match done {
@@ -166,12 +178,17 @@ pub fn main() -> ExitCode {
         Ok(Done::Successful) => ExitCode::SUCCESS,
         Ok(Done::WithMistakes) => ExitCode::from(MISTAKES),
         Err(error) => {
-            eprintln!("error: {error}");
-            for cause in error.chain().skip(1) {
-                eprintln!("  because: {cause}");
-            }
+            print_failure(&error);
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Prints an error with its causes.
+fn print_failure(error: &anyhow::Error) {
+    eprintln!("{} {error}", style::error_label());
+    for cause in error.chain().skip(1) {
+        eprintln!("  because: {cause}");
     }
 }
 
@@ -180,7 +197,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().collect();
     match variables::explain(error, &Cli::command(), &arguments) {
         Some(problem) => {
-            eprintln!("error: {problem}");
+            eprintln!("{} {problem}", style::error_label());
             ExitCode::from(MISUSED)
         }
         None => error.exit(),

@@ -121,6 +121,12 @@ pub fn build_component(project_dir: &Path, options: &BuildOptions) -> Result<Vec
     componentise(&wasm.path, wasm.bytes)
 }
 
+/// Whether the project is built by the SDK of its language, which prints nothing while it works. Cargo shows its own
+/// progress.
+pub fn is_script(project_dir: &Path) -> bool {
+    !project_dir.join("Cargo.toml").is_file() && Script::of(project_dir).is_some()
+}
+
 /// Returns the component in a `.wasm` file. A module is converted to a component.
 fn componentise(path: &Path, bytes: Vec<u8>) -> Result<Vec<u8>, BuildError> {
     let is_module = bytes.strip_prefix(WASM_MAGIC).is_some_and(|rest| rest.starts_with(&MODULE_VERSION));

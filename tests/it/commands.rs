@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::support::new_project::{NewProject, issue_server};
-use crate::support::{Bundle, HostOptions, PythonServer, SECRET_KEY, TestDatabase, eventually};
+use crate::support::new_project::{NewProject, issue_server, printed};
+use crate::support::{Bundle, HostOptions, PythonServer, SECRET_KEY, TestDatabase, eventually, free_port};
 
 /// A host with two integrations of the minimal example, and a folder to run commands in.
 struct Scene {
@@ -180,4 +180,57 @@ async fn runs_and_logs_are_followed() {
     assert!(followed.contains(" of numbers ("), "{followed}");
     let last = project.output(&["logs"]);
     assert!(String::from_utf8_lossy(&last.stderr).contains(" of echo ("));
+}
+
+#[tokio::test]
+async fn colours_follow_the_variables_of_the_terminal() {
+    let scene = Scene::start().await;
+    let project = &scene.project;
+    project.run(&["connections", "import", "ada", "-i", "minimal", "--metadata", r#"{"count": 3}"#]);
+    scene.wait_for_run().await;
+    let colours = |arguments: &[&str], variables: &[(&str, &str)]| {
+        printed(&project.output_with(arguments, variables)).contains("\u{1b}[")
+    };
+    for arguments in [&["runs", "list"][..], &["records", "list", "--model", "Numbr"]] {
+        assert!(!colours(arguments, &[]), "there is no terminal: {arguments:?}");
+        assert!(colours(arguments, &[("CLICOLOR_FORCE", "1")]), "{arguments:?}");
+        assert!(!colours(arguments, &[("CLICOLOR_FORCE", "1"), ("NO_COLOR", "1")]), "{arguments:?}");
+    }
+    assert!(!colours(&["runs", "list", "--json"], &[("CLICOLOR_FORCE", "1")]), "JSON is for programs");
+}
+
+#[tokio::test]
+async fn completions_and_manual_pages_name_every_command() {
+    let provider = issue_server().await;
+    let project = NewProject::create("rust", &provider);
+    for shell in ["bash", "zsh", "fish"] {
+        let script = project.run(&["completions", shell]);
+        assert!(script.contains("dead-letters") && script.contains("show-credentials"), "{shell}");
+    }
+    project.run(&["man", "pages"]);
+    let page =
+        |name: &str| std::fs::read_to_string(project.path("pages").join(name)).expect("it was written");
+    assert!(page("syncline.1").contains("Exit codes"), "{}", page("syncline.1"));
+    assert!(page("syncline-connections-import.1").contains("credentials"));
+    assert!(!project.path("pages/syncline-compile-component.1").exists(), "it is not for users");
+}
+
+#[tokio::test]
+async fn exit_codes_distinguish_kinds_of_failures() {
+    let provider = issue_server().await;
+    let mut project = NewProject::create("rust", &provider);
+    project.set("SYNCLINE_URL", &format!("http://127.0.0.1:{}", free_port()));
+    project.set("SYNCLINE_SECRET_KEY", SECRET_KEY);
+    project.edit("syncline.toml", "every 1 hour", "every hourr");
+    for (arguments, status, message) in [
+        (&["runs", "list"][..], 1, "could not reach a host"),
+        (&["rnus"], 2, "a similar subcommand exists: 'runs'"),
+        (&["runs", "list", "--limit", "0"], 2, "--limit"),
+        (&["check", "--no-build"], 3, "every hourr"),
+        (&["generate"], 3, "every hourr"),
+    ] {
+        let output = project.output(arguments);
+        assert_eq!(output.status.code(), Some(status), "{}", printed(&output));
+        assert!(printed(&output).contains(message), "{}", printed(&output));
+    }
 }

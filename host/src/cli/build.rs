@@ -1,8 +1,10 @@
 //! `syncline build`: builds the components and writes the bundle.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::Args;
+use serde_json::json;
 
 use super::Done;
 use super::project::{Opened, Project, folder, show};
@@ -12,6 +14,9 @@ use syncline_config::bundle::BundleDigest;
 pub(super) struct BuildArgs {
     /// Folder with the project's syncline.toml [default: the current folder]
     project: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
 }
 
 pub(super) async fn run(args: BuildArgs) -> anyhow::Result<Done> {
@@ -23,6 +28,14 @@ pub(super) async fn run(args: BuildArgs) -> anyhow::Result<Done> {
         }
     };
     let (bundle, bytes) = project.write_bundle()?;
+    if args.json {
+        let sizes: BTreeMap<&str, usize> =
+            bundle.components.iter().map(|(path, wasm)| (&**path, wasm.len())).collect();
+        let digest = BundleDigest::of(&bytes).to_string();
+        let printed = json!({ "bundle": project.bundle_path(), "digest": digest, "components": sizes });
+        println!("{printed:#}");
+        return Ok(Done::Successful);
+    }
     for (path, wasm) in &bundle.components {
         println!("component {path}: {} KB", wasm.len() / 1024);
     }

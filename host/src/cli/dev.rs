@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::client::{Client, ConnectionName, HostArgs};
 use super::connections::import_without_credentials;
 use super::json_input::JsonInput;
+use super::progress::Spinner;
 use super::project::{Opened, Project, folder, show};
 use super::runs::NextRun;
 use super::selection::{self, ConnectionArgs};
@@ -18,7 +19,7 @@ use super::serve::{ServeArgs, serve};
 use super::stop_signals::StopSignals;
 use super::telemetry::Telemetry;
 use super::trigger::run_action;
-use super::{Cli, Command, Done, dev_key};
+use super::{Cli, Command, Done, dev_key, print_failure};
 use crate::generate::{generate, is_generated};
 use sources::Sources;
 use syncline_config::{FunctionKind, IntegrationSpec, did_you_mean};
@@ -122,9 +123,11 @@ fn own_host(args: &DevArgs, folder: &Path) -> anyhow::Result<ServeArgs> {
 }
 
 async fn work(args: &DevArgs, folder: &Path, client: &Client, is_own: bool) -> anyhow::Result<()> {
+    let starting = Spinner::start("starting a host");
     while !client.finds_a_host().await {
         tokio::time::sleep(ASK_EVERY).await;
     }
+    drop(starting);
     println!(
         "{} {}; stop with Ctrl-C",
         if is_own { "started a host at" } else { "using the host at" },
@@ -137,10 +140,7 @@ async fn work(args: &DevArgs, folder: &Path, client: &Client, is_own: bool) -> a
         let waits_for_connection = match cycle {
             Ok(()) => None,
             Err(error) => {
-                eprintln!("error: {error}");
-                for cause in error.chain().skip(1) {
-                    eprintln!("  because: {cause}");
-                }
+                print_failure(&error);
                 error.downcast::<NoConnection>().ok()
             }
         };
@@ -184,7 +184,9 @@ async fn cycle(args: &DevArgs, folder: &Path, client: &Client, sources: &Sources
         _ => None,
     };
     let began = Instant::now();
+    let deploying = Spinner::start("deploying");
     let deployed: Value = client.post("deployments", BUNDLE_TYPE, bundle).await?;
+    drop(deploying);
     println!(
         "built in {:.1} s, deployed version {} in {:.1} s",
         build_time.as_secs_f64(),

@@ -5,7 +5,8 @@ use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, bail};
 
-use crate::guest_build::{BuildOptions, build_component};
+use super::progress::Spinner;
+use crate::guest_build::{BuildOptions, build_component, is_script};
 use syncline_config::bundle::Bundle;
 use syncline_config::{ConfigFile, Diagnostics, FILE_NAME, parse};
 
@@ -63,6 +64,8 @@ impl Project {
             if components.contains_key(&integration.component) {
                 continue;
             }
+            let _spinner = is_script(&self.folder.join(&integration.component))
+                .then(|| Spinner::start(format!("building {}", integration.component)));
             let component = build_component(&self.folder.join(&integration.component), options)?;
             components.insert(integration.component.clone(), component);
         }

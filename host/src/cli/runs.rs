@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::client::{Client, ConnectionName, HostArgs, ListArgs, Parameter, item_path};
-use super::{Done, output};
+use super::{Done, output, style};
 use syncline_types::ids::Variant;
 
 const PATH: &str = "runs";
@@ -267,10 +267,10 @@ fn line(run: &Value) -> anyhow::Result<String> {
     let run = Run::deserialize(run)?;
     let variant = if run.variant == Variant::BASE { String::new() } else { format!("::{}", run.variant) };
     Ok(format!(
-        "{}  {}  {:9}  {:9}  {}/{}  {}{variant}  {}  {}",
+        "{}  {}  {}  {:9}  {}/{}  {}{variant}  {}  {}",
         run.id,
         run.started_at,
-        run.state,
+        style::state(&format!("{:9}", run.state)),
         run.kind,
         run.provider_config_key.as_deref().unwrap_or("-"),
         run.connection_id.as_deref().unwrap_or("-"),
@@ -292,7 +292,7 @@ impl Run {
         let counts = self.counts.iter().flatten().map(|(model, Counts { added, updated, deleted })| {
             format!("{model}: {added} added, {updated} updated, {deleted} deleted")
         });
-        [format!("{} ({})", self.state, self.remark())]
+        [format!("{} ({})", style::state(&self.state), self.remark())]
             .into_iter()
             .chain(counts)
             .collect::<Vec<_>>()
@@ -466,7 +466,8 @@ async fn print_log_of(
                 println!("{}", serde_json::to_string(&line)?);
             } else {
                 let fields = line.fields.map(|fields| format!("  {fields}")).unwrap_or_default();
-                println!("{}  {:5}  {}{fields}", line.at, line.level, line.message);
+                let level = format!("{:5}", line.level);
+                println!("{}  {}  {}{fields}", line.at, style::state(&level), line.message);
             }
         }
         match found.next_cursor {

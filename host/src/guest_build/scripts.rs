@@ -3,7 +3,7 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -31,15 +31,17 @@ impl Script {
         let (program, arguments) = self.command(&project_dir)?;
         let mut command = Command::new(&program);
         command.args(arguments).arg("--out").arg(&component).current_dir(&project_dir);
-        // Standard output belongs to our own command.
-        command.stdin(Stdio::null()).stdout(io::stderr());
-        let status = command.status().map_err(|source| BuildError::NoProgram {
+        let built = command.stdin(Stdio::null()).output().map_err(|source| BuildError::NoProgram {
             program: PathBuf::from(program),
             project: project_dir.clone(),
             hint: self.how_to_install(),
             source,
         })?;
-        if !status.success() {
+        // Standard output belongs to our own command. The messages are written at once, because a spinner may be shown
+        // during the build.
+        let messages = [built.stdout, built.stderr].concat();
+        io::stderr().write_all(&messages).map_err(file_error(Path::new("standard error")))?;
+        if !built.status.success() {
             return Err(BuildError::ScriptFailed { project: project_dir, hint: self.how_to_install() });
         }
         fs::read(&component).map_err(file_error(&component))

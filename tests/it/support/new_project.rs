@@ -114,7 +114,13 @@ impl NewProject {
     }
 
     pub fn output(&self, arguments: &[&str]) -> Output {
-        self.command(arguments, &self.path("")).output().expect("the built program can be started")
+        self.output_with(arguments, &[])
+    }
+
+    /// With additional variables.
+    pub fn output_with(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Output {
+        let mut command = self.command(arguments, &self.path(""));
+        command.envs(variables.iter().copied()).output().expect("the built program can be started")
     }
 
     /// Starts `syncline` in the project and does not wait.

@@ -46,6 +46,7 @@ mod inbound_webhooks;
 mod init;
 mod integrations;
 mod key_rotation;
+mod language_tutorials;
 mod languages;
 mod late_hosts;
 mod lifecycle;

@@ -43,26 +43,25 @@ set -o allexport -o errexit -o pipefail
 /// Keeps variables and the current folder for the next block.
 const SAVE_STATE: &str = r#"{ export -p; echo "cd '$PWD'"; } > "$READER_FOLDER/state.sh""#;
 
-struct Block {
-    language: String,
-    text: String,
-    /// The file that the sentence before the block tells the reader to create.
-    creates: Option<String>,
+pub struct Block {
+    pub language: String,
+    pub text: String,
+    /// The file that the sentence before the block tells the reader to create or change.
+    pub file: Option<String>,
     /// Whether a heading separates it from the block before.
-    begins_section: bool,
+    pub begins_section: bool,
 }
 
-fn blocks(page: &str) -> Vec<Block> {
-    let creates = regex::Regex::new(r"^Create `([^`]+)`").expect("the pattern is valid");
+pub fn blocks(page: &str) -> Vec<Block> {
+    let named = regex::Regex::new(r"^(?:Create|Change|.*\. Change) `([^`]+)`").expect("the pattern is valid");
     let (mut blocks, mut open, mut file, mut begins_section) = (Vec::new(), None::<Block>, None, true);
     for line in page.lines() {
         match (&mut open, line.strip_prefix("```")) {
             (None, Some(language)) => {
-                let creates = file.take();
                 open = Some(Block {
                     language: language.to_owned(),
                     text: String::new(),
-                    creates,
+                    file: file.take(),
                     begins_section,
                 });
                 begins_section = false;
@@ -71,7 +70,7 @@ fn blocks(page: &str) -> Vec<Block> {
             (Some(block), None) => block.text.extend([line, "\n"]),
             (None, None) => {
                 begins_section |= line.starts_with('#');
-                if let Some(found) = creates.captures(line) {
+                if let Some(found) = named.captures(line) {
                     file = Some(found[1].to_owned());
                 }
             }
@@ -230,7 +229,7 @@ async fn every_shell_block_of_the_readme_the_tutorials_and_the_quick_starts_work
 fn read(reader: &mut Reader, page: &str, blocks: &[Block]) {
     let mut run = 0;
     for (number, block) in blocks.iter().enumerate() {
-        if let Some(file) = &block.creates {
+        if let Some(file) = &block.file {
             let path = reader.folder.path().join(file);
             fs::create_dir_all(path.parent().expect("a file has a folder")).expect("the folder is writable");
             fs::write(path, &block.text).expect("the folder is writable");

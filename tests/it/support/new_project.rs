@@ -36,6 +36,15 @@ pub async fn issue_server() -> PythonServer {
 impl NewProject {
     /// Creates a project, with the packages of the examples and without the network.
     pub fn create(language: &str, provider: &PythonServer) -> Self {
+        let project = Self::empty(provider);
+        let created = project.run_outside(&["init", "issues", "--language", language]);
+        assert!(created.status.success(), "{}", printed(&created));
+        project.prepare(language, provider);
+        project
+    }
+
+    /// A folder in which a project can be created.
+    pub fn empty(provider: &PythonServer) -> Self {
         let folder = TempDir::new().expect("a temporary folder can be made");
         // Postgres cannot run as root. If the tests do, it runs as another user, who needs access to this folder.
         fs::set_permissions(folder.path(), Permissions::from_mode(0o711)).expect("the folder is writable");
@@ -46,12 +55,13 @@ impl NewProject {
             ("CARGO_NET_OFFLINE", "true".to_owned()),
             ("SYNCLINE_EGRESS_ALLOW", provider.address()),
         ];
-        let project = Self { folder, variables };
-        let created = project.run_outside(&["init", "issues", "--language", language]);
-        assert!(created.status.success(), "{}", printed(&created));
-        project.install(language);
-        project.edit("syncline.toml", "https://api.github.com", &provider.base_url());
-        project
+        Self { folder, variables }
+    }
+
+    /// Replaces the network: installs the packages of the checkout, and changes the provider's address.
+    pub fn prepare(&self, language: &str, provider: &PythonServer) {
+        self.install(language);
+        self.edit("syncline.toml", "https://api.github.com", &provider.base_url());
     }
 
     /// Makes the packages of the checkout available.
@@ -125,10 +135,14 @@ impl NewProject {
 
     /// Starts `syncline` in the project and does not wait.
     pub fn start(&self, arguments: &[&str]) -> Running {
-        let output = self.folder.path().join(format!("{}.log", arguments[0]));
+        self.spawn(self.command(arguments, &self.path("")), arguments[0])
+    }
+
+    /// Starts a command of this project. Its output gets a file of this name.
+    pub fn spawn(&self, mut command: Command, name: &str) -> Running {
+        let output = self.folder.path().join(format!("{name}.log"));
         let log = File::create(&output).expect("a log can be made");
-        let child = self
-            .command(arguments, &self.path(""))
+        let child = command
             .stdout(log.try_clone().expect("the file handle can be cloned"))
             .stderr(log)
             .spawn()
@@ -136,9 +150,24 @@ impl NewProject {
         Running { child, output }
     }
 
+    /// A shell script that finds `syncline`, in the folder that contains the project.
+    pub fn shell(&self, script: &str) -> Command {
+        let program = Path::new(env!("CARGO_BIN_EXE_syncline")).parent().expect("it is in a folder");
+        let path = std::env::var("PATH").expect("the variable is set");
+        let mut command = self.prepared("bash", self.folder.path());
+        command.args(["-c", script]).env("PATH", format!("{}:{path}", program.display()));
+        command
+    }
+
     fn command(&self, arguments: &[&str], folder: &Path) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_syncline"));
-        command.args(arguments).current_dir(folder).envs(self.variables.clone()).stdin(Stdio::null());
+        let mut command = self.prepared(env!("CARGO_BIN_EXE_syncline"), folder);
+        command.args(arguments);
+        command
+    }
+
+    fn prepared(&self, program: &str, folder: &Path) -> Command {
+        let mut command = Command::new(program);
+        command.current_dir(folder).envs(self.variables.clone()).stdin(Stdio::null());
         command.env_remove("DATABASE_URL").env("SYNCLINE_DATA_DIR", self.folder.path().join("data"));
         command
     }

@@ -26,7 +26,6 @@ use syncline_config::{FunctionKind, IntegrationSpec, did_you_mean};
 
 mod sources;
 
-const BUNDLE_TYPE: &str = "application/x-tar";
 /// Id of the connection that the command creates if the provider needs no credentials.
 const OWN_CONNECTION: &str = "dev";
 const ASK_EVERY: Duration = Duration::from_millis(100);
@@ -185,7 +184,7 @@ async fn cycle(args: &DevArgs, folder: &Path, client: &Client, sources: &Sources
     };
     let began = Instant::now();
     let deploying = Spinner::start("deploying");
-    let deployed: Value = client.post("deployments", BUNDLE_TYPE, bundle).await?;
+    let deployed: Value = client.post_bundle("deployments?accept_capabilities=true", bundle, None).await?;
     drop(deploying);
     println!(
         "built in {:.1} s, deployed version {} in {:.1} s",

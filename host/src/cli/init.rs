@@ -1,6 +1,7 @@
 //! `syncline init`: creates a project.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use clap::Args;
@@ -92,16 +93,17 @@ fn subject(args: &InitArgs, folder: &Path) -> anyhow::Result<Subject> {
         provider: slug.to_owned(),
         provider_name: if is_public { "GitHub".to_owned() } else { provider.display_name.clone() },
         address,
-        connect: how_to_connect(provider, integration, is_github),
+        connect: how_to_connect(&provider, integration, is_github),
         sdk,
     })
 }
 
-fn find<'c>(catalogue: &'c Catalogue, slug: &str) -> anyhow::Result<&'c Provider> {
-    if let Some(provider) = catalogue.iter().find(|provider| provider.name.as_str() == slug) {
-        return Ok(provider);
+fn find(catalogue: &Catalogue, slug: &str) -> anyhow::Result<Arc<Provider>> {
+    let providers = catalogue.list();
+    if let Some(provider) = providers.iter().find(|provider| provider.name.as_str() == slug) {
+        return Ok(Arc::clone(provider));
     }
-    let similar = did_you_mean(slug, catalogue.iter().map(|provider| provider.name.as_str()));
+    let similar = did_you_mean(slug, providers.iter().map(|provider| provider.name.as_str()));
     let hint = similar.map(|similar| format!("did you mean `{similar}`? ")).unwrap_or_default();
     bail!("there is no provider `{slug}` in the catalogue; {hint}`syncline providers` lists all providers")
 }

@@ -128,6 +128,67 @@ enum Body {
 }
 
 impl DeployedFunction {
+    /// Compiles the models of a function, and applies the limits of its kind.
+    pub(crate) fn new(
+        integration: IntegrationPk,
+        name: FunctionName,
+        component: Arc<PreparedComponent>,
+        stored: StoredFunction,
+        models: &Models,
+        keeping: &BTreeMap<ModelName, Keeping>,
+    ) -> anyhow::Result<(FunctionKind, Self)> {
+        let (kind, overrides, written, sees_credentials, body) = match stored.spec {
+            FunctionSpec::Sync(spec) => (
+                FunctionKind::Sync,
+                spec.limits,
+                spec.models.clone(),
+                spec.credentials,
+                Body::Sync(Box::new(spec)),
+            ),
+            FunctionSpec::Action(spec) => {
+                let tool = ActionTool::new(&spec, models);
+                let compile = |ty: Option<_>| ty.map(|ty| Shape::compile(&ty, models)).transpose();
+                let body = Body::Action {
+                    input: compile(spec.input)?,
+                    output: compile(spec.output)?,
+                    ordered: spec.ordered,
+                    tool,
+                };
+                (FunctionKind::Action, spec.limits, spec.models, spec.credentials, body)
+            }
+            FunctionSpec::Webhook(spec) => {
+                let body = Body::Webhook { subscriptions: spec.subscriptions };
+                (FunctionKind::Webhook, spec.limits, spec.models, spec.credentials, body)
+            }
+            FunctionSpec::Lifecycle(spec) => {
+                let body = Body::Lifecycle(spec.event);
+                (FunctionKind::Lifecycle, spec.limits, spec.models, spec.credentials, body)
+            }
+        };
+        let written = written
+            .into_iter()
+            .map(|model| {
+                let keeping = keeping.get(&model).copied().unwrap_or_default();
+                Shape::of_model(&model, models).map(|shape| (model, WritableModel { shape, keeping }))
+            })
+            .collect::<Result<BTreeMap<_, _>, _>>()?;
+        let function = Self {
+            name,
+            integration,
+            integration_key: stored.integration_key,
+            component,
+            limits: limits(kind, &overrides),
+            models: Arc::new(written),
+            env: stored.env,
+            allow_hosts: stored.allow_hosts.iter().map(|host| host.parse()).collect::<Result<_, _>>()?,
+            base_url: stored.base_url.as_deref().map(Url::parse).transpose()?,
+            concurrency: stored.concurrency,
+            sees_credentials,
+            body,
+        };
+        Ok((kind, function))
+    }
+
     /// The sync's default frequency as text for clients. Empty for other functions.
     pub fn frequency_text(&self) -> String {
         self.frequency().map(ToString::to_string).unwrap_or_default()
@@ -628,55 +689,8 @@ impl Functions {
         let stored: StoredFunction = serde_json::from_str(&row.spec)?;
         let digest: [u8; 32] = row.component_digest.as_slice().try_into()?;
         let component = self.component(ComponentDigest(digest)).await?;
-        let (kind, overrides, written, sees_credentials, body) = match stored.spec {
-            FunctionSpec::Sync(spec) => (
-                FunctionKind::Sync,
-                spec.limits,
-                spec.models.clone(),
-                spec.credentials,
-                Body::Sync(Box::new(spec)),
-            ),
-            FunctionSpec::Action(spec) => {
-                let tool = ActionTool::new(&spec, models);
-                let compile = |ty: Option<_>| ty.map(|ty| Shape::compile(&ty, models)).transpose();
-                let body = Body::Action {
-                    input: compile(spec.input)?,
-                    output: compile(spec.output)?,
-                    ordered: spec.ordered,
-                    tool,
-                };
-                (FunctionKind::Action, spec.limits, spec.models, spec.credentials, body)
-            }
-            FunctionSpec::Webhook(spec) => {
-                let body = Body::Webhook { subscriptions: spec.subscriptions };
-                (FunctionKind::Webhook, spec.limits, spec.models, spec.credentials, body)
-            }
-            FunctionSpec::Lifecycle(spec) => {
-                let body = Body::Lifecycle(spec.event);
-                (FunctionKind::Lifecycle, spec.limits, spec.models, spec.credentials, body)
-            }
-        };
-        let written = written
-            .into_iter()
-            .map(|model| {
-                let keeping = keeping.get(&model).copied().unwrap_or_default();
-                Shape::of_model(&model, models).map(|shape| (model, WritableModel { shape, keeping }))
-            })
-            .collect::<Result<BTreeMap<_, _>, _>>()?;
-        let function = DeployedFunction {
-            name: row.name.clone(),
-            integration: row.integration,
-            integration_key: stored.integration_key,
-            component,
-            limits: limits(kind, &overrides),
-            models: Arc::new(written),
-            env: stored.env,
-            allow_hosts: stored.allow_hosts.iter().map(|host| host.parse()).collect::<Result<_, _>>()?,
-            base_url: stored.base_url.as_deref().map(Url::parse).transpose()?,
-            concurrency: stored.concurrency,
-            sees_credentials,
-            body,
-        };
+        let (kind, function) =
+            DeployedFunction::new(row.integration, row.name.clone(), component, stored, models, keeping)?;
         Ok(((row.integration, kind, row.name), function))
     }
 

@@ -11,6 +11,7 @@ mod connections;
 mod credentials;
 mod dead_letters;
 mod deployments;
+mod dry_runs;
 mod environment_variables;
 mod functions;
 mod health;
@@ -78,6 +79,9 @@ pub use self::deployments::signatures::{
     BundleKey, BundleKeyError, add_bundle_key, list_bundle_keys, remove_bundle_key,
 };
 pub use self::deployments::{DeployError, DeployMode, Deployment, DeploymentParts, Deployments, Submission};
+pub use self::dry_runs::kept::{KeptRecords, NoKeptRecords};
+pub use self::dry_runs::report::{Replay, Report, SentRequest};
+pub use self::dry_runs::{DryRuns, ProjectFunction, RunData};
 pub use self::environment_variables::{
     EnvironmentVariableError, EnvironmentVariables, InvalidVariableValue, VariableValue,
 };

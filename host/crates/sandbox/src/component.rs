@@ -13,7 +13,7 @@ use super::cpu_executor::UsualCpuTime;
 use super::imports::GuestState;
 use super::invocation::{Export, Setting};
 use super::priority_class::PriorityClass;
-use super::{CompileError, FunctionError, Limits, RunLog, Sandbox};
+use super::{CompileError, FunctionError, Limits, RunLog, Sandbox, Sources};
 
 /// SHA-256 of a component's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -147,7 +147,7 @@ impl Sandbox {
                 Box::new(NoCapabilities),
                 &Limits::DESCRIBE,
                 &log,
-                Setting { priority: PriorityClass::Interactive, variables: &[] },
+                Setting { priority: PriorityClass::Interactive, variables: &[], sources: Sources::System },
             )
             .await;
         let json = finished.result.map_err(InvalidComponent::DescribeFailed)?.unwrap_or_default();

@@ -1,6 +1,5 @@
 //! Implements the imports of the world: each converts its arguments and calls the capabilities of the invocation.
 
-use chrono::Utc;
 use wasmtime::component::ResourceTable;
 use wasmtime_wasi::{WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
 use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
@@ -8,16 +7,19 @@ use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 use super::bindings::syncline::integration::{
     checkpoint, connection, environment, log, provider, records, run, types,
 };
+use super::invocation::Setting;
 use super::limits::MemoryLimiter;
 use super::requests::{InterruptSender, Requests};
+use super::sources::Sources;
 use super::stdio::Output;
 use super::{Capabilities, GuestError, Interrupt, Limits, LogLevel, RunLog};
 
 /// Everything that belongs to one invocation.
 pub(super) struct GuestState {
-    wasi: WasiCtx,
+    pub(super) wasi: WasiCtx,
     http: WasiHttpCtx,
-    table: ResourceTable,
+    pub(super) table: ResourceTable,
+    pub(super) sources: Sources,
     capabilities: Box<dyn Capabilities>,
     pub(super) requests: Requests,
     log: RunLog,
@@ -38,14 +40,23 @@ impl GuestState {
         limits: &Limits,
         log: RunLog,
         output: &Output,
-        variables: &[(String, String)],
+        setting: &Setting<'_>,
         interrupts: InterruptSender,
     ) -> Self {
-        // Clocks and random numbers are WASI's defaults. No directory is open; sockets and name lookup are disabled.
-        let wasi = WasiCtxBuilder::new()
+        let sources = setting.sources.clone();
+        let mut wasi = WasiCtxBuilder::new();
+        if let Some((clock, seed)) = sources.stepped() {
+            wasi.wall_clock(clock.clone())
+                .monotonic_clock(clock.clone())
+                .secure_random(seed.bytes("secure"))
+                .insecure_random(seed.bytes("insecure"))
+                .insecure_random_seed(seed.bytes("insecure seed").next_u128());
+        }
+        // No directory is open; sockets and name lookup are disabled.
+        let wasi = wasi
             .stdout(output.stdout.clone())
             .stderr(output.stderr.clone())
-            .envs(variables)
+            .envs(setting.variables)
             .allow_tcp(false)
             .allow_udp(false)
             .allow_ip_name_lookup(false)
@@ -54,7 +65,14 @@ impl GuestState {
             wasi,
             http: WasiHttpCtx::new(),
             table: ResourceTable::new(),
-            requests: Requests::new(capabilities.provider(), limits, log.clone(), interrupts),
+            requests: Requests::new(
+                capabilities.provider(),
+                limits,
+                log.clone(),
+                interrupts,
+                sources.timeline().cloned(),
+            ),
+            sources,
             capabilities,
             log,
             memory: MemoryLimiter::new(limits),
@@ -195,6 +213,6 @@ impl run::Host for GuestState {
     }
 
     async fn now(&mut self) -> wasmtime::Result<u64> {
-        Ok(Utc::now().timestamp_millis().max(0).cast_unsigned())
+        Ok(self.sources.now_ms())
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use syncline_types::functions::FunctionKind;
+use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout_at};
 use wasmtime::{Store, Trap, UpdateDeadline, WasmBacktrace};
 use wasmtime_wasi::I32Exit;
@@ -14,6 +15,7 @@ use super::imports::{GuestState, Panic};
 use super::permits::InvocationPermit;
 use super::priority_class::PriorityClass;
 use super::requests::{InterruptReceiver, interrupt_channel};
+use super::sources::Sources;
 use super::stdio::Output;
 use super::{
     Capabilities, Failure, FunctionError, Interrupt, Limit, Limits, LogLevel, PreparedComponent, RunLog,
@@ -30,13 +32,16 @@ pub struct Call<'a> {
     pub input: Option<&'a String>,
     /// The environment variables of the guest's process.
     pub variables: &'a [(String, String)],
+    pub sources: Sources,
 }
 
-/// How an invocation is scheduled, and the environment variables of its process.
-#[derive(Debug, Clone, Copy)]
+/// How an invocation is scheduled, the environment variables of its process, and its sources of time and random
+/// numbers.
+#[derive(Debug, Clone)]
 pub(super) struct Setting<'a> {
     pub(super) priority: PriorityClass,
     pub(super) variables: &'a [(String, String)],
+    pub(super) sources: Sources,
 }
 
 /// The resources that an invocation used.
@@ -94,7 +99,7 @@ impl Sandbox {
     ) -> Finished {
         let export =
             Export::Invoke { kind: call.kind, name: call.name.to_owned(), input: call.input.cloned() };
-        let setting = Setting { priority: call.priority, variables: call.variables };
+        let setting = Setting { priority: call.priority, variables: call.variables, sources: call.sources };
         let Finished { result, usage } =
             self.run(component, export, capabilities, limits, log, setting).await;
         let result = match result {
@@ -122,12 +127,21 @@ impl Sandbox {
         };
         let output = Output::new(log);
         let (interrupts, interrupted) = interrupt_channel();
-        let state =
-            GuestState::new(capabilities, limits, log.clone(), &output, setting.variables, interrupts);
+        let state = GuestState::new(capabilities, limits, log.clone(), &output, &setting, interrupts);
+        let is_replayed = setting.sources.timeline().is_some();
         let mut store = Store::new(&self.engine, state);
         store.limiter(|state| &mut state.memory);
         store.set_epoch_deadline(1);
-        store.epoch_deadline_callback(|_| Ok(UpdateDeadline::Yield(1)));
+        if is_replayed {
+            // A guest that yielded by the clock would let other tasks run at random points.
+            let (began, cpu) = (Instant::now(), limits.cpu);
+            store.epoch_deadline_callback(move |_| match began.elapsed() > cpu {
+                true => Err(Interrupt::Limit(Limit::Cpu(cpu)).into()),
+                false => Ok(UpdateDeadline::Continue(1)),
+            });
+        } else {
+            store.epoch_deadline_callback(|_| Ok(UpdateDeadline::Yield(1)));
+        }
 
         let cpu = Arc::new(CpuTime::default());
         let name = export.name().to_owned();
@@ -135,8 +149,11 @@ impl Sandbox {
         let pre = component.pre.clone();
         let bounds = Bounds { cpu: Arc::clone(&cpu), cpu_limit: limits.cpu, ends_at, interrupted };
         let work = execute(permit, pre, export, store, bounds);
-        let ((end, store, permit), ended_on) =
-            self.cpu_executor.drive(work, setting.priority, is_usually_short, &cpu).await;
+        let ((end, store, permit), ended_on) = if is_replayed {
+            (work.await, Handle::current())
+        } else {
+            self.cpu_executor.drive(work, setting.priority, is_usually_short, &cpu).await
+        };
         component.usual_cpu.note(&name, cpu.total());
         // Flushes the guest's last output before the host adds its own lines.
         drop(output);
@@ -163,10 +180,16 @@ impl Sandbox {
             }
         };
         // Resetting the instance's memory takes about as long as a short function, so the result is returned first.
-        ended_on.spawn(async move {
+        // A replay leaves no task behind for the next one.
+        let clean_up = async move {
             drop(store);
             drop(permit);
-        });
+        };
+        if is_replayed {
+            clean_up.await;
+        } else {
+            ended_on.spawn(clean_up);
+        }
         Finished { result, usage }
     }
 }

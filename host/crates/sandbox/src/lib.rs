@@ -16,7 +16,9 @@ mod log;
 mod permits;
 mod priority_class;
 mod requests;
+mod sources;
 mod stdio;
+mod waiting;
 
 use std::time::Duration;
 
@@ -25,6 +27,8 @@ use wasmtime::{
     Config, Enabled, Engine, InstanceAllocationStrategy, OptLevel, PoolingAllocationConfig,
     WasmBacktraceDetails,
 };
+use wasmtime_wasi::p2::bindings::clocks::monotonic_clock;
+use wasmtime_wasi::p2::bindings::io::poll;
 
 pub use self::bindings::syncline::integration::provider::{Request, Response};
 pub use self::bindings::syncline::integration::records::{Batch, Change, Counts, Deletion};
@@ -39,6 +43,7 @@ pub use self::invocation::{Call, Finished, Usage};
 pub use self::limits::{Limit, Limits};
 pub use self::log::{LogEntry, LogLevel, RunLog};
 pub use self::priority_class::PriorityClass;
+pub use self::sources::{InvalidRandomSeed, RandomSeed, Sources, SteppedClock, Timeline};
 
 use self::cpu_executor::CpuExecutor;
 use self::imports::GuestState;
@@ -134,6 +139,11 @@ fn linker(engine: &Engine) -> wasmtime::Result<Linker<GuestState>> {
     // A guest's standard library imports all of WASI. Each guest's context decides what the guest may use.
     wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
     wasmtime_wasi_http::p2::add_only_http_to_linker_async(&mut linker)?;
+    // Replays decide how a guest waits.
+    linker.allow_shadowing(true);
+    poll::add_to_linker::<_, HasSelf<_>>(&mut linker, |state| state)?;
+    monotonic_clock::add_to_linker::<_, HasSelf<_>>(&mut linker, |state| state)?;
+    linker.allow_shadowing(false);
     bindings::Integration::add_to_linker::<_, HasSelf<_>>(&mut linker, |state| state)?;
     Ok(linker)
 }

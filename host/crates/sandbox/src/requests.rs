@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 use tracing::Instrument;
 use wasmtime_wasi_http::{Error as HttpError, RequestOptions, WasiBody, WasiHttpHooks};
 
+use super::sources::Timeline;
 use super::{
     Failure, GuestError, Interrupt, Limit, Limits, LogLevel, ProviderClient, Request, Response, RunLog,
 };
@@ -36,6 +37,8 @@ pub(super) struct Requests {
     max_body_bytes: usize,
     log: RunLog,
     interrupts: InterruptSender,
+    /// Set in a replay.
+    timeline: Option<Timeline>,
 }
 
 impl Requests {
@@ -44,9 +47,10 @@ impl Requests {
         limits: &Limits,
         log: RunLog,
         interrupts: InterruptSender,
+        timeline: Option<Timeline>,
     ) -> Self {
         let (limit, max_body_bytes) = (limits.requests, limits.memory_bytes);
-        Self { provider, sent: 0, limit, max_body_bytes, log, interrupts }
+        Self { provider, sent: 0, limit, max_body_bytes, log, interrupts, timeline }
     }
 
     /// The number of requests that the guest has sent.
@@ -56,7 +60,10 @@ impl Requests {
 
     pub(super) async fn send(&mut self, request: Request) -> Result<Response, GuestError> {
         self.charge(1)?;
-        self.provider.send(request).await
+        match &self.timeline {
+            Some(timeline) => timeline.drive(self.provider.send(request)).await?,
+            None => self.provider.send(request).await,
+        }
     }
 
     pub(super) async fn send_all(
@@ -64,7 +71,10 @@ impl Requests {
         requests: Vec<Request>,
     ) -> Result<Vec<Result<Response, Failure>>, Interrupt> {
         self.charge(requests.len() as u64)?;
-        self.provider.send_all(requests).await
+        match &self.timeline {
+            Some(timeline) => timeline.drive(self.provider.send_all(requests)).await?,
+            None => self.provider.send_all(requests).await,
+        }
     }
 
     fn charge(&mut self, count: u64) -> Result<(), Interrupt> {

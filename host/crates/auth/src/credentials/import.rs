@@ -3,7 +3,9 @@
 use chrono::{DateTime, NaiveDate, NaiveDateTime, Utc};
 use serde_json::{Map, Value};
 
-use super::{ClientCredentialsToken, ClientOverride, InstallationToken, OAuth2Token, StoredCredentials};
+use super::{
+    ClientCredentialsToken, ClientOverride, ExchangedToken, InstallationToken, OAuth2Token, StoredCredentials,
+};
 use syncline_config::did_you_mean;
 use syncline_providers::AuthMode;
 use syncline_types::secret::Secret;
@@ -132,6 +134,59 @@ fn list(names: &[&str]) -> String {
     match names {
         [] => "only `type`".to_owned(),
         names => names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "),
+    }
+}
+
+impl StoredCredentials {
+    /// Parses credentials in the form that clients receive. They can be used for requests, but not renewed.
+    pub fn from_wire(mode: AuthMode, mut fields: Map<String, Value>) -> Result<Self, CredentialsError> {
+        let raw = || Secret::new("null".to_owned());
+        match mode {
+            AuthMode::App | AuthMode::Custom => {
+                let app = match (mode, fields.remove("app")) {
+                    (AuthMode::Custom, Some(Value::Object(app))) => app,
+                    _ => fields,
+                };
+                let mut fields = Fields(app);
+                Ok(Self::App(InstallationToken {
+                    app_id: None,
+                    installation_id: String::new(),
+                    access_token: Some(fields.required("access_token", MAX_TOKEN)?),
+                    expires_at: fields.date("expires_at")?,
+                    jwt_token: None,
+                    raw: raw(),
+                }))
+            }
+            AuthMode::Jwt | AuthMode::Bill | AuthMode::TwoStep | AuthMode::Signature => {
+                let mut fields = Fields(fields);
+                let token = fields.optional("token", MAX_TOKEN)?;
+                let expires_at = fields.date("expires_at")?;
+                for other in ["type", "raw", "refresh_token"] {
+                    fields.0.remove(other);
+                }
+                let texts = fields.0.into_iter().filter_map(|(name, value)| match value {
+                    Value::String(text) => Some((name, Secret::new(text))),
+                    _ => None,
+                });
+                let token = ExchangedToken {
+                    fields: texts.collect(),
+                    token,
+                    refresh_token: None,
+                    expires_at,
+                    raw: raw(),
+                };
+                Ok(match mode {
+                    AuthMode::Jwt => Self::Jwt(token),
+                    AuthMode::Bill => Self::Bill(token),
+                    AuthMode::Signature => Self::Signature(token),
+                    _ => Self::TwoStep(token),
+                })
+            }
+            _ => {
+                fields.remove("raw");
+                Self::import(mode, fields)
+            }
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::functions::DeployedFunction;
 use crate::invoker::Invoker;
 use crate::invoker::error::ActionError;
 use crate::invoker::invocation::Invocation;
@@ -17,12 +18,20 @@ impl Invoker {
         let Finished { result, usage } = self.invoke(invocation).await;
         let result = match result {
             Err(error) => Err(ActionError::Function(error)),
-            Ok(output) => match function.output() {
-                Some(shape) => check(shape, output.as_deref()).map(|()| output).map_err(ActionError::Output),
-                None => checked_json(output),
-            },
+            Ok(output) => checked_output(&function, output),
         };
         (result, usage)
+    }
+}
+
+/// Checks the output of an action against its model.
+pub(crate) fn checked_output(
+    function: &DeployedFunction,
+    output: Option<String>,
+) -> Result<Option<String>, ActionError> {
+    match function.output() {
+        Some(shape) => check(shape, output.as_deref()).map(|()| output).map_err(ActionError::Output),
+        None => checked_json(output),
     }
 }
 

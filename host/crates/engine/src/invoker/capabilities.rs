@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use crate::connections::metadata::{MetadataChange, MetadataError, write_metadata};
 use crate::credentials::source::unavailable;
 use crate::credentials::{Freshness, LiveCredentials, RefreshError};
+use crate::functions::DeployedFunction;
 use crate::invoker::connection_access::ConnectionAccess;
 use crate::invoker::control::RunSignals;
 use crate::records::commit::{Committed, RecordWriter};
@@ -67,14 +68,12 @@ impl Capabilities for FunctionCapabilities {
     }
 
     async fn set_metadata(&mut self, metadata: String, merge: bool) -> Result<(), GuestError> {
-        let invalid = |message: String| Failure::new(FailureCode::InvalidMetadata, message);
-        let metadata = Metadata::parse(&metadata)
-            .map_err(|problem| invalid(format!("the metadata of a connection {problem}")))?;
+        let metadata = parse_metadata(&metadata)?;
         let change = if merge { MetadataChange::Merge } else { MetadataChange::Replace };
         let mut tx = self.access.invoker.store.begin().await.map_err(host_failure)?;
         match write_metadata(&mut tx, &[self.access.connection.pk], &metadata, change).await {
             Ok(()) => tx.commit().await.map_err(host_failure)?,
-            Err(problem @ MetadataError::Merged(_)) => return Err(invalid(problem.to_string()).into()),
+            Err(problem @ MetadataError::Merged(_)) => return Err(invalid_metadata(problem).into()),
             Err(MetadataError::Lookup(error)) => return Err(Interrupt::Host(error.into()).into()),
         }
         self.access.replace_row(None).await;
@@ -82,13 +81,7 @@ impl Capabilities for FunctionCapabilities {
     }
 
     async fn credentials(&mut self) -> Result<String, GuestError> {
-        if !self.access.function.sees_credentials {
-            let message = format!(
-                "`{}` may not read credentials; set `credentials = true` for it in syncline.toml to allow it",
-                self.access.function.name
-            );
-            return Err(Failure::new(FailureCode::NotAllowed, message).into());
-        }
+        check_credentials_access(&self.access.function)?;
         let (credentials, connection) = (&self.access.invoker.credentials, self.access.connection.pk);
         match credentials.live(&self.access.environment, connection, Freshness::AsNeeded).await {
             Ok(LiveCredentials { connection, credentials }) => {
@@ -136,6 +129,28 @@ impl Capabilities for FunctionCapabilities {
     fn cancelled(&self) -> bool {
         self.signals.acknowledge_stop()
     }
+}
+
+/// Fails unless `syncline.toml` grants the function access to the credentials of its connection.
+pub(crate) fn check_credentials_access(function: &DeployedFunction) -> Result<(), Failure> {
+    if function.sees_credentials {
+        return Ok(());
+    }
+    let message = format!(
+        "`{}` may not read credentials; set `credentials = true` for it in syncline.toml to allow it",
+        function.name
+    );
+    Err(Failure::new(FailureCode::NotAllowed, message))
+}
+
+/// Parses metadata that a function sets.
+pub(crate) fn parse_metadata(text: &str) -> Result<Metadata, Failure> {
+    Metadata::parse(text)
+        .map_err(|problem| invalid_metadata(format!("the metadata of a connection {problem}")))
+}
+
+pub(crate) fn invalid_metadata(problem: impl ToString) -> Failure {
+    Failure::new(FailureCode::InvalidMetadata, problem.to_string())
 }
 
 fn host_failure(error: sqlx::Error) -> Interrupt {

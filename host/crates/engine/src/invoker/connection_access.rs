@@ -23,7 +23,7 @@ use syncline_types::failure_code::FailureCode;
 
 /// A request that would wait longer for a provider's rate limit ends its run, to free its permit. The run is retried
 /// later.
-const MAX_RATE_LIMIT_WAIT: Duration = Duration::from_secs(600);
+pub(crate) const MAX_RATE_LIMIT_WAIT: Duration = Duration::from_secs(600);
 /// The number of requests of one `send-all` that are in progress at a time.
 const CONCURRENT_REQUESTS: usize = 8;
 
@@ -89,6 +89,10 @@ impl ConnectionAccess {
         *self.row.lock().await = row.map(Arc::new);
     }
 
+    fn observer(&self) -> RequestLog<'_> {
+        RequestLog { log: &self.log, meter: &self.meter }
+    }
+
     /// How long a request may wait for a rate limit.
     fn max_wait(&self) -> Duration {
         self.ends_at.saturating_duration_since(Instant::now()).min(MAX_RATE_LIMIT_WAIT)
@@ -147,8 +151,7 @@ impl ConnectionAccess {
 impl ProviderClient for ConnectionAccess {
     async fn send(&self, request: Request) -> Result<Response, GuestError> {
         let route = self.route().await?;
-        let answer =
-            send(&self.invoker.gateway, route, request, self.max_wait(), &self.log, &self.meter).await;
+        let answer = send(&self.invoker.gateway, route, request, self.max_wait(), &self.observer()).await;
         if let Err(GuestError::Failure(failure)) = &answer {
             self.check_connection([failure]).await?;
         }
@@ -161,39 +164,49 @@ impl ProviderClient for ConnectionAccess {
             Err(GuestError::Failure(failure)) => return Ok(vec![Err(failure); requests.len()]),
             Err(GuestError::Interrupt(interrupt)) => return Err(interrupt),
         };
-        let gateway = &self.invoker.gateway;
-        let (log, meter) = (&self.log, &self.meter);
-        let patience = self.max_wait();
-        let sent = requests.into_iter().map(|request| send(gateway, route, request, patience, log, meter));
-        let mut sent = stream::iter(sent).buffered(CONCURRENT_REQUESTS);
         let memory_bytes = self.function.limits.memory_bytes;
-        let (mut answers, mut bytes) = (Vec::new(), 0);
-        while let Some(answer) = sent.next().await {
-            let answer = match answer {
-                Ok(response) => Ok(response),
-                Err(GuestError::Failure(failure)) => Err(failure),
-                Err(GuestError::Interrupt(interrupt)) => return Err(interrupt),
-            };
-            bytes += answer.as_ref().map_or(0, |response| response.body.len());
-            // The responses would not fit into the function's memory, so the host does not collect them.
-            if bytes > memory_bytes {
-                return Err(Interrupt::Limit(Limit::Memory(memory_bytes)));
-            }
-            answers.push(answer);
-        }
-        drop(sent);
+        let (gateway, observer) = (&self.invoker.gateway, self.observer());
+        let answers = send_all(gateway, route, requests, self.max_wait(), &observer, memory_bytes).await?;
         self.check_connection(answers.iter().filter_map(|answer| answer.as_ref().err())).await?;
         Ok(answers)
     }
 }
 
-async fn send(
+/// Sends several requests concurrently. `memory_bytes` limits their responses together.
+pub(crate) async fn send_all(
+    gateway: &egress::EgressGateway,
+    route: &egress::Route,
+    requests: Vec<Request>,
+    patience: Duration,
+    observer: &dyn Observer,
+    memory_bytes: usize,
+) -> Result<Vec<Result<Response, Failure>>, Interrupt> {
+    let sent = requests.into_iter().map(|request| send(gateway, route, request, patience, observer));
+    let mut sent = stream::iter(sent).buffered(CONCURRENT_REQUESTS);
+    let (mut answers, mut bytes) = (Vec::new(), 0);
+    while let Some(answer) = sent.next().await {
+        let answer = match answer {
+            Ok(response) => Ok(response),
+            Err(GuestError::Failure(failure)) => Err(failure),
+            Err(GuestError::Interrupt(interrupt)) => return Err(interrupt),
+        };
+        bytes += answer.as_ref().map_or(0, |response| response.body.len());
+        // The responses would not fit into the function's memory, so the host does not collect them.
+        if bytes > memory_bytes {
+            return Err(Interrupt::Limit(Limit::Memory(memory_bytes)));
+        }
+        answers.push(answer);
+    }
+    Ok(answers)
+}
+
+/// Sends one request of a function.
+pub(crate) async fn send(
     gateway: &egress::EgressGateway,
     route: &egress::Route,
     request: Request,
     patience: Duration,
-    log: &RunLog,
-    meter: &RunMeter,
+    observer: &dyn Observer,
 ) -> Result<Response, GuestError> {
     let request = egress::Request {
         method: request.method,
@@ -205,7 +218,7 @@ async fn send(
         timeout: request.timeout_ms.map(|ms| Duration::from_millis(ms.into())),
         patience,
     };
-    match gateway.send(route, request, &RequestLog { log, meter }).await {
+    match gateway.send(route, request, observer).await {
         Ok(response) => {
             let headers = response.headers.iter().map(|(name, value)| {
                 (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned())

@@ -13,7 +13,7 @@ use crate::invoker::control::RunSignals;
 use crate::invoker::live_runs::LiveRun;
 use crate::records::commit::RecordWriter;
 use syncline_auth::Environment;
-use syncline_sandbox::{Call, Finished, Interrupt, PriorityClass, RunInfo, RunLog, Usage};
+use syncline_sandbox::{Call, Finished, Interrupt, PriorityClass, RunInfo, RunLog, Sources, Usage};
 use syncline_store::dead_letters::Author;
 use syncline_types::functions::FunctionKind;
 
@@ -68,6 +68,7 @@ impl Invoker {
             priority,
             input: input.as_ref(),
             variables: &variables,
+            sources: Sources::System,
         };
         let span = tracing::debug_span!(
             "run",

@@ -1,33 +1,31 @@
 //! Writes the records that a function saves. A batch and its checkpoint commit in one transaction.
 
-mod checks;
+pub(crate) mod checks;
 mod counts;
-mod writing;
+pub(crate) mod writing;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 
+pub(crate) use self::checks::incoming;
 pub use self::counts::{Changes, ModelCounts, RunCounts, without_carried};
-pub(crate) use self::writing::{check_stream_limit, incoming};
+pub(crate) use self::writing::check_stream_limit;
 
-use crate::functions::{WritableModel, WritableModels};
+use self::checks::{ChangeChecks, CheckedCommit, change_bytes};
+use crate::functions::WritableModels;
 use crate::records::Records;
 use crate::records::changes::RecordChanges;
 use crate::records::progress::Progress;
 use syncline_auth::Environments;
 use syncline_crypto::RecordKeys;
-use syncline_model::records::RecordOptions;
-use syncline_sandbox::{Change, Counts, Failure, GuestError, Interrupt, Limit, Limits, RunLog};
+use syncline_sandbox::{Change, Counts, GuestError, Interrupt, Limit, Limits, RunLog};
 use syncline_store::dead_letters::Author;
 use syncline_store::sync_states::Attempt;
 use syncline_store::{Store, records, streams};
-use syncline_types::failure_code::FailureCode;
 use syncline_types::ids::{ConnectionPk, ModelName, Variant};
 
-/// The maximum number of records in one commit.
-const MAX_COMMIT_RECORDS: usize = 100_000;
 /// Longer text is parsed on a thread where it does not block other tasks.
 const LONG_TEXT_BYTES: usize = 1 << 20;
 
@@ -38,22 +36,16 @@ pub struct RecordWriter {
     changes: Arc<RecordChanges>,
     author: Author,
     connection: ConnectionPk,
-    models: WritableModels,
-    metadata_key: Arc<str>,
+    checks: ChangeChecks,
     /// Only syncs have an attempt, and therefore a checkpoint.
     attempt: Option<Attempt>,
     progress: Option<Progress>,
     /// A run after a reset restores pruned payloads.
     restores_pruned: bool,
-    batch_bytes: usize,
-    record_bytes: usize,
     /// The memory limit of the function: it cannot receive more than this.
     memory_bytes: usize,
     stream_records: u64,
-    records_left: u64,
-    records_limit: u64,
     counts: RunCounts,
-    log: RunLog,
 }
 
 pub type StreamName = (ModelName, Variant);
@@ -82,19 +74,13 @@ impl RecordWriter {
             changes: Arc::clone(&records.changes),
             author,
             connection,
-            models,
-            metadata_key: Arc::clone(&records.settings.metadata_key),
+            checks: ChangeChecks::new(models, Arc::clone(&records.settings.metadata_key), None, limits, log),
             attempt: None,
             progress: None,
             restores_pruned: false,
-            batch_bytes: limits.batch_bytes,
-            record_bytes: limits.record_bytes,
             memory_bytes: limits.memory_bytes,
             stream_records: records.settings.max_stream_records,
-            records_left: limits.records,
-            records_limit: limits.records,
             counts: RunCounts::new(),
-            log,
         }
     }
 
@@ -108,7 +94,8 @@ impl RecordWriter {
         since: DateTime<Utc>,
     ) -> Self {
         let progress = Some(Progress::new(since));
-        Self { attempt: Some(attempt), progress, restores_pruned, counts: carried, ..self }
+        let checks = self.checks.for_sync(attempt.variant.clone());
+        Self { attempt: Some(attempt), checks, progress, restores_pruned, counts: carried, ..self }
     }
 
     pub async fn commit(
@@ -117,39 +104,17 @@ impl RecordWriter {
         checkpoint: Option<String>,
     ) -> Result<Committed, GuestError> {
         let bytes: usize = changes.iter().map(change_bytes).sum();
-        if bytes > self.batch_bytes {
-            let message = format!(
-                "the changes are {bytes} bytes long, but one commit may have at most {}; commit them in smaller \
-                 batches",
-                self.batch_bytes
-            );
-            return Err(Failure::new(FailureCode::BatchTooLarge, message).into());
-        }
-        let checkpoint = self.check_checkpoint(checkpoint)?;
-        let checked = if bytes > LONG_TEXT_BYTES {
-            tokio::task::block_in_place(|| self.check_changes(&changes))?
-        } else {
-            self.check_changes(&changes)?
-        };
-        let saved: usize = checked.iter().map(|(_, change)| change.len()).sum();
-        if saved > MAX_COMMIT_RECORDS {
-            let message = format!(
-                "the changes contain {saved} records, but one commit may have at most {MAX_COMMIT_RECORDS}; use \
-                 smaller batches"
-            );
-            return Err(Failure::new(FailureCode::BatchTooLarge, message).into());
-        }
-        if saved as u64 > self.records_left {
-            return Err(Interrupt::Limit(Limit::Records(self.records_limit)).into());
-        }
-        let committed = self.write(checked, &checkpoint).await?;
-        self.records_left -= saved as u64;
+        let check = || self.checks.check(&changes, checkpoint);
+        let CheckedCommit { changes, checkpoint, saved } =
+            if bytes > LONG_TEXT_BYTES { tokio::task::block_in_place(check)? } else { check()? };
+        let committed = self.write(changes, &checkpoint).await?;
+        self.checks.count(saved);
         Ok(committed)
     }
 
     /// The payloads of the existing records with these ids, in the order of `ids`.
     pub async fn find(&self, model: &str, ids: &[String]) -> Result<Vec<Option<String>>, GuestError> {
-        let (model, _) = self.known_model(model)?;
+        let (model, _) = self.checks.known_model(model)?;
         let keys = self.record_keys().await?;
         let found = self.find_payloads(&model, ids, &keys).await.map_err(host_failure)?;
         let found = found.ok_or(Interrupt::Limit(Limit::Memory(self.memory_bytes)))?;
@@ -163,7 +128,7 @@ impl RecordWriter {
         keys: &RecordKeys,
     ) -> sqlx::Result<Option<HashMap<String, String>>> {
         let mut conn = self.store.connect_records().await?;
-        let variant = self.own_variant();
+        let variant = self.checks.own_variant();
         let Some(key) = streams::find(&mut conn, self.connection, model, &variant).await? else {
             return Ok(Some(HashMap::new()));
         };
@@ -177,38 +142,12 @@ impl RecordWriter {
     /// records database begins.
     async fn record_keys(&self) -> Result<Arc<RecordKeys>, Interrupt> {
         let environment = self.author.environment;
-        let keys = if self.models.values().any(|model| model.keeping.encrypt) {
+        let keys = if self.checks.models.values().any(|model| model.keeping.encrypt) {
             self.environments.ensure_record_keys(environment).await
         } else {
             self.environments.record_keys(environment).await
         };
         keys.map_err(|error| Interrupt::Host(error.into()))
-    }
-
-    fn record_options(&self) -> RecordOptions<'_> {
-        RecordOptions { metadata_key: &self.metadata_key, max_bytes: self.record_bytes }
-    }
-
-    fn own_variant(&self) -> Variant {
-        self.attempt.as_ref().map_or_else(Variant::base, |attempt| attempt.variant.clone())
-    }
-
-    fn known_model(&self, name: &str) -> Result<(ModelName, &WritableModel), Failure> {
-        self.models.get_key_value(name).map(|(name, model)| (name.clone(), model)).ok_or_else(|| {
-            let known: Vec<_> = self.models.keys().map(|name| format!("`{name}`")).collect();
-            let message = match known.as_slice() {
-                [] => format!("the function saves `{name}`, but it declares no models"),
-                _ => format!("the function saves `{name}`, but it declares only {}", known.join(", ")),
-            };
-            Failure::new(FailureCode::UnknownModel, message)
-        })
-    }
-}
-
-fn change_bytes(change: &Change) -> usize {
-    match change {
-        Change::Save(batch) | Change::Update(batch) => batch.items.len(),
-        Change::Delete(deletion) => deletion.ids.iter().map(String::len).sum(),
     }
 }
 

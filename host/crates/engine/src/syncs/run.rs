@@ -28,7 +28,7 @@ use crate::records::commit::RecordWriter;
 use crate::syncs::Syncs;
 use syncline_config::FunctionKind;
 use syncline_sandbox::{
-    Call, FunctionError, Interrupt, Limit, Limits, LogLevel, PriorityClass, RunInfo, RunLog, Usage,
+    Call, FunctionError, Interrupt, Limit, Limits, LogLevel, PriorityClass, RunInfo, RunLog, Sources, Usage,
 };
 use syncline_store::connections;
 use syncline_store::dead_letters::Author;
@@ -204,6 +204,7 @@ async fn try_execute(
         priority: PriorityClass::Background,
         input: None,
         variables: &variables,
+        sources: Sources::System,
     };
     let invocation = syncs.invoker.sandbox.invoke(
         &function.component,

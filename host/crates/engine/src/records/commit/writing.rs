@@ -6,15 +6,14 @@ use std::collections::{HashMap, HashSet};
 use serde_json::{Value, json};
 use sqlx::PgConnection;
 
-use crate::functions::WritableModel;
-use crate::records::commit::checks::CheckedChange;
+use crate::records::commit::checks::{CheckedChange, MergedRecord, incoming, letter_of_refused};
 use crate::records::commit::{
     Changes, Committed, ModelCounts, RecordWriter, StreamName, host_failure, storable,
 };
 use crate::records::progress::StreamProgress;
 use syncline_crypto::PayloadKeys;
-use syncline_model::records::{RecordText, RefusedRecord};
-use syncline_model::{self as model, Invalid, OnBadRecord, Problem};
+use syncline_model::records::RecordText;
+use syncline_model::{OnBadRecord, Problem};
 use syncline_sandbox::{Counts, Failure, GuestError, Interrupt, Limit, LogLevel};
 use syncline_store::dead_letters::{self, NewLetter};
 use syncline_store::records::{self, IncomingRecord};
@@ -25,7 +24,6 @@ use syncline_telemetry::failpoints::{self, Step};
 use syncline_telemetry::metrics::{SavedRecords, metrics};
 use syncline_types::failure_code::FailureCode;
 use syncline_types::ids::ModelName;
-use syncline_types::sanitize::sanitize_json;
 
 /// More dead letters in one stream indicate an error in the function or the model.
 const MAX_DEAD_LETTERS: i64 = 10_000;
@@ -66,7 +64,7 @@ impl RecordWriter {
                 .iter_mut()
                 .find(|stream| stream.model == model && stream.variant == variant)
                 .expect("every named stream was locked");
-            let encrypt = self.models[model.as_str()].keeping.encrypt;
+            let encrypt = self.checks.models[model.as_str()].keeping.encrypt;
             let keys = record_keys.of_stream(stream.key.connection.0, stream.key.number, encrypt);
             let (done, progress) = self.write_change(&mut tx, stream, &keys, change, &mut notes).await?;
             total.unchanged += progress.unchanged.len();
@@ -101,7 +99,7 @@ impl RecordWriter {
             unchanged: total.unchanged,
         });
         self.counts = counts;
-        notes.iter().for_each(|note| self.log.note(LogLevel::Warn, note));
+        notes.iter().for_each(|note| self.checks.log.note(LogLevel::Warn, note));
         let makes_progress =
             self.progress.as_mut().is_some_and(|progress| progress.record_commit(stream_progress));
         Ok(Committed { counts: total, changed, makes_progress })
@@ -181,19 +179,19 @@ impl RecordWriter {
         changes: Vec<RecordText<'_>>,
     ) -> Result<Merged, GuestError> {
         let ids: Vec<&str> = changes.iter().map(|change| change.id.as_ref()).collect();
-        let stored = records::find_payloads(conn, stream.key, keys, &ids, self.batch_bytes)
+        let stored = records::find_payloads(conn, stream.key, keys, &ids, self.checks.batch_bytes)
             .await
             .map_err(host_failure)?;
         let Some(stored) = stored else {
             let message = format!(
                 "the stored records to update are together longer than the {} bytes that one commit may have; use \
                  smaller batches",
-                self.batch_bytes
+                self.checks.batch_bytes
             );
             return Err(Failure::new(FailureCode::BatchTooLarge, message).into());
         };
         let stored: HashMap<String, String> = stored.into_iter().collect();
-        let WritableModel { shape, keeping } = &self.models[stream.model.as_str()];
+        let keeping = &self.checks.models[stream.model.as_str()].keeping;
         let missing: Vec<&str> = ids.into_iter().filter(|id| !stored.contains_key(*id)).collect();
         // An update that cannot be merged must not be lost silently, and a partial record must not be saved.
         let pruned = match missing.as_slice() {
@@ -215,19 +213,9 @@ impl RecordWriter {
                 }
                 continue;
             };
-            let text = model::merge(payload, &change.payload)
-                .map_err(|error| host_failure(sqlx::Error::Decode(error.into())))?;
-            match model::records::single(&text, shape, self.record_options()) {
-                Ok(record) => merged.push(incoming(record).into_owned()),
-                Err(invalid) if keeping.on_bad_record == OnBadRecord::SetAside => letters.push(NewLetter {
-                    external_id: Some(Cow::Owned(change.id.to_string())),
-                    problems: problems_of(&invalid),
-                    payload: Cow::Owned(text),
-                }),
-                Err(invalid) => {
-                    let problem = RefusedMerge { index, id: &change.id, invalid: &invalid };
-                    return Err(problem.into_failure(&stream.model).into());
-                }
+            match self.checks.merge(&stream.model, index, change, payload)? {
+                MergedRecord::Valid(record) => merged.push(record),
+                MergedRecord::SetAside(letter) => letters.push(letter),
             }
         }
         Ok((merged, letters))
@@ -242,34 +230,8 @@ pub(crate) fn check_stream_limit(stream: &LockedStream, before: i64, limit: u64)
     Ok(())
 }
 
-pub(crate) fn incoming(record: RecordText<'_>) -> IncomingRecord<'_> {
-    IncomingRecord { external_id: record.id, payload_hash: record.hash.0, payload: record.payload }
-}
-
-/// Sanitizes the problems, because a path may contain any key of the record.
-fn problems_json(problems: &[Problem]) -> Value {
-    sanitize_json(json!(problems))
-}
-
-fn letter_of_refused(refused: RefusedRecord<'_>) -> NewLetter<'_> {
-    NewLetter {
-        external_id: refused.id,
-        problems: problems_json(&refused.problems),
-        payload: Cow::Borrowed(refused.text),
-    }
-}
-
-fn problems_of(invalid: &Invalid) -> Value {
-    match invalid {
-        Invalid::Problems(problems) => problems_json(problems),
-        Invalid::Malformed(malformed) => {
-            problems_json(&[Problem { path: String::new(), problem: malformed.to_string() }])
-        }
-    }
-}
-
 /// Returns one log message for all dead letters of a batch, with the reason of the first.
-fn set_aside_note(model: &ModelName, letters: &[NewLetter<'_>]) -> String {
+pub(crate) fn set_aside_note(model: &ModelName, letters: &[NewLetter<'_>]) -> String {
     let first = &letters[0];
     let id = first.external_id.as_deref().map(|id| format!(" (`{id}`)")).unwrap_or_default();
     let (path, problem) = (&first.problems[0]["path"], &first.problems[0]["problem"]);
@@ -300,20 +262,4 @@ fn pruned_records(model: &ModelName, changes: &[RecordText<'_>], pruned: &HashSe
     );
     let details = named.iter().map(|(index, id)| json!({ "index": index, "id": id })).collect();
     Failure::new(FailureCode::PrunedRecords, message).with_details(&Value::Array(details))
-}
-
-struct RefusedMerge<'a> {
-    index: usize,
-    id: &'a str,
-    invalid: &'a Invalid,
-}
-
-impl RefusedMerge<'_> {
-    fn into_failure(self, model: &ModelName) -> Failure {
-        let Self { index, id, invalid } = self;
-        let message =
-            format!("record {index} (`{id}`) would not match model `{model}` after the update: {invalid}");
-        Failure::new(FailureCode::InvalidRecords, message)
-            .with_details(&json!([{ "index": index, "id": id }]))
-    }
 }

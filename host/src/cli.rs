@@ -20,6 +20,7 @@ mod deploy;
 mod deployment;
 mod dev;
 mod dev_key;
+mod dryrun;
 mod env;
 mod generate;
 mod init;
@@ -27,6 +28,7 @@ mod installation;
 mod json_input;
 mod keys;
 mod progress;
+mod local_runs;
 mod project;
 mod providers;
 mod records;
@@ -40,6 +42,7 @@ mod stop_signals;
 mod style;
 mod telemetry;
 mod trigger;
+mod test;
 mod variables;
 mod versions;
 mod webhooks;
@@ -78,6 +81,10 @@ enum Command {
     Generate(generate::GenerateArgs),
     /// Build the components and write the bundle
     Build(build::BuildArgs),
+    /// Run one function against the provider, and show what it would save, without a deployment
+    Dryrun(Box<dryrun::DryrunArgs>),
+    /// Replay the recordings of a project, and compare the results
+    Test(test::TestArgs),
     /// Show what a bundle would change on a host, and deploy it
     Deploy(deploy::DeployArgs),
     /// List the deployed versions of bundles: who deployed them, when, and which is active
@@ -151,6 +158,8 @@ pub fn main() -> ExitCode {
         Command::Dev(args) => runtime.block_on(dev::run(*args)),
         Command::Check(args) => runtime.block_on(check::run(args)),
         Command::Build(args) => runtime.block_on(build::run(args)),
+        Command::Dryrun(args) => runtime.block_on(dryrun::run(*args)),
+        Command::Test(args) => runtime.block_on(test::run(args)),
         Command::Deploy(args) => runtime.block_on(deploy::run(args)),
         Command::Versions(args) => runtime.block_on(versions::run(args)),
         Command::Rollback(args) => runtime.block_on(rollback::run(args)),

@@ -154,6 +154,18 @@ impl Client {
         Ok(self.http.get(url))
     }
 
+    /// Sends a GET request with additional headers.
+    pub(super) async fn query_as<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        parameters: &[(&str, &str)],
+        headers: &[(&str, &str)],
+    ) -> anyhow::Result<T> {
+        let parameters: Vec<_> = parameters.iter().map(|(name, value)| (*name, Some(*value))).collect();
+        let request = self.get_with(path, &parameters)?;
+        self.send(headers.iter().fold(request, |request, (name, value)| request.header(*name, *value))).await
+    }
+
     /// Prints the lines of a response while it arrives.
     pub(super) async fn print_lines(&self, path: &str, parameters: &[Parameter<'_>]) -> anyhow::Result<()> {
         let mut response = self.begin(self.get_with(path, parameters)?).await?;

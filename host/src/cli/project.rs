@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use super::progress::Spinner;
 use crate::guest_build::{BuildOptions, build_component, is_script};
 use syncline_config::bundle::Bundle;
-use syncline_config::{ConfigFile, Diagnostics, FILE_NAME, parse};
+use syncline_config::{ConfigFile, Diagnostics, FILE_NAME, IntegrationSpec, parse};
 
 /// Path of the bundle within a project.
 const BUNDLE: &str = "build/bundle.tar";
@@ -46,6 +46,12 @@ impl Project {
 
     pub(super) fn bundle_path(&self) -> PathBuf {
         self.folder.join(BUNDLE)
+    }
+
+    /// Builds the component of one integration.
+    pub(super) fn build_component(&self, integration: &IntegrationSpec) -> anyhow::Result<Vec<u8>> {
+        let options = BuildOptions::from_env()?;
+        Ok(build_component(&self.folder.join(&integration.component), &options)?)
     }
 
     /// Builds every component and assembles the bundle.

@@ -95,6 +95,13 @@ impl Bundle {
         self.replace(&table, &format!("{table}\nbase_url = \"{base_url}\""))
     }
 
+    /// Writes a project with this configuration and component.
+    pub fn write_project(&self, folder: &std::path::Path) {
+        let bundle = self.clone().replace("component = \".\"", "component = \"component.wasm\"");
+        std::fs::write(folder.join("syncline.toml"), bundle.content.config).expect("the folder is writable");
+        std::fs::write(folder.join("component.wasm"), self.component()).expect("the folder is writable");
+    }
+
     /// Replaces the component with other bytes.
     pub fn with_component(mut self, component: &[u8]) -> Self {
         self.content.components.values_mut().for_each(|wasm| *wasm = component.to_vec());

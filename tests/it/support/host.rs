@@ -313,7 +313,7 @@ pub fn free_port() -> u16 {
 }
 
 /// The folder in which all tests share compiled components, so that each is compiled once.
-fn compiled_dir() -> PathBuf {
+pub fn compiled_dir() -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| repository("target"), PathBuf::from);
     target.join("test-compiled")
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -34,8 +35,8 @@ pub(super) struct DryrunArgs {
     /// Integration of the function, if several have a function of this name
     #[arg(long, value_name = "KEY")]
     integration: Option<String>,
-    /// Kind of the function, if the integration has several of this name: sync, action, webhook or lifecycle
-    #[arg(long)]
+    /// Kind of the function, if the integration has several of this name
+    #[arg(long, value_name = "KIND", value_parser = kind_parser())]
     kind: Option<FunctionKind>,
     /// Use the credentials, configuration, metadata, variables, checkpoint and records of this connection of a host
     #[arg(long, value_name = "ID")]
@@ -310,6 +311,12 @@ fn json_object(option: &str, text: &str) -> anyhow::Result<String> {
         bail!("{option} must be a JSON object (got `{text}`)");
     }
     Ok(text)
+}
+
+/// Lists the kinds in the help and in errors.
+fn kind_parser() -> impl TypedValueParser<Value = FunctionKind> {
+    let names = FunctionKind::ALL.iter().map(|kind| kind.as_str());
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<FunctionKind>())
 }
 
 fn parse_variable(text: &str) -> Result<(String, String), String> {

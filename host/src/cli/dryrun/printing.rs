@@ -1,10 +1,11 @@
 //! Prints the result of a dry run.
 
-use serde_json::json;
+use serde::Serialize;
 use serde_json::value::RawValue;
 
 use syncline_engine::{Report, SentRequest};
-use syncline_recording::{LoggedLine, RecordChange, SavedRecord, changed_fields};
+use syncline_recording::{LoggedLine, Outcome, RecordChange, SavedRecord, changed_fields};
+use syncline_types::json::indented;
 
 /// Longer payloads are truncated.
 const MAX_SHOWN_CHARS: usize = 200;
@@ -29,15 +30,23 @@ pub(super) fn print(report: &Report) {
     }
 }
 
+/// The result as JSON. Numbers keep their spelling.
+#[derive(Serialize)]
+struct JsonReport<'r> {
+    outcome: Outcome,
+    requests: &'r [SentRequest],
+    former_checkpoint: Option<&'r RawValue>,
+    former_metadata: &'r RawValue,
+}
+
 pub(super) fn print_json(report: &Report) -> anyhow::Result<()> {
-    let raw = |text: &str| RawValue::from_string(text.to_owned());
-    let result = json!({
-        "outcome": report.outcome(),
-        "requests": report.requests,
-        "former_checkpoint": report.former_checkpoint().map(raw).transpose()?,
-        "former_metadata": raw(report.former_metadata())?,
-    });
-    println!("{}", serde_json::to_string_pretty(&result)?);
+    let result = JsonReport {
+        outcome: report.outcome(),
+        requests: &report.requests,
+        former_checkpoint: report.former_checkpoint().map(serde_json::from_str).transpose()?,
+        former_metadata: serde_json::from_str(report.former_metadata())?,
+    };
+    println!("{}", indented(&serde_json::to_string(&result)?));
     Ok(())
 }
 

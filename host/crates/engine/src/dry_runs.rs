@@ -110,7 +110,7 @@ impl DryRuns {
     }
 
     /// The catalogue's entry of a provider.
-    pub fn provider(&self, slug: &ProviderSlug) -> Option<&Arc<Provider>> {
+    pub fn provider(&self, slug: &ProviderSlug) -> Option<Arc<Provider>> {
         self.catalogue.find(slug)
     }
 

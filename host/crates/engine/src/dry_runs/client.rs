@@ -40,7 +40,7 @@ impl GatewayClient {
         credentials: &StoredCredentials,
         log: RunLog,
     ) -> Result<Self, CredentialsUnavailable> {
-        let Some(provider) = runs.catalogue.find(&project.provider).cloned() else {
+        let Some(provider) = runs.catalogue.find(&project.provider) else {
             let reason = format!("the provider `{}` is not in the catalogue", project.provider);
             return Err(CredentialsUnavailable { reason });
         };

@@ -43,7 +43,9 @@ async fn a_hundred_replays_have_the_same_result_in_each_language() {
 async fn concurrent_requests_are_replayed_by_their_content_and_in_their_recorded_order() {
     let server = ProviderServer::start().await;
     let project = project("wasi-http", &server);
-    let urls: Vec<String> = (0..8).map(|number| format!("{}/items/{number}", server.base_url())).collect();
+    // Each request receives another status, which the action returns in the order of the requests.
+    let statuses = [400, 403, 404, 405, 406, 409, 410, 422];
+    let urls = statuses.map(|status| format!("{}/refuse?{status}", server.base_url()));
     project.record("fetch-all", &["--input", &json!(urls).to_string()]);
     let upload =
         json!({ "url": format!("{}/upload", server.base_url()), "chunks": 20, "chunk_bytes": 5_000 });

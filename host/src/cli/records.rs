@@ -16,14 +16,14 @@ pub(super) struct RecordsArgs {
 #[derive(Debug, Subcommand)]
 enum RecordsCommand {
     /// List records of one model and connection, those that changed first at the top
-    List(list::RecordListArgs),
+    List(Box<list::RecordListArgs>),
     /// Distribute the records database over the nodes of a Citus cluster; safe to repeat
     Distribute(distribute::DistributeArgs),
 }
 
 pub(super) async fn run(args: RecordsArgs) -> anyhow::Result<Done> {
     match args.command {
-        RecordsCommand::List(args) => list::run(args).await,
+        RecordsCommand::List(args) => list::run(*args).await,
         RecordsCommand::Distribute(args) => distribute::run(args).await,
     }
 }

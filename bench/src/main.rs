@@ -3,6 +3,7 @@
 //! machines.
 
 mod action;
+mod authors;
 mod bare;
 mod dashboard;
 mod database;
@@ -90,6 +91,7 @@ enum Benchmark {
     Neighbour,
     Deployment,
     Dashboard,
+    Authors,
 }
 
 /// The parts that all benchmarks use.
@@ -168,6 +170,7 @@ impl Benchmark {
             Self::Neighbour => neighbour::measure(bench).await,
             Self::Deployment => deployment::measure(bench).await,
             Self::Dashboard => dashboard::measure(bench).await,
+            Self::Authors => authors::measure(bench).await,
         }
     }
 }

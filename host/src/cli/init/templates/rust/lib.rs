@@ -10,7 +10,7 @@ const LIST: &str = "@@list@@";
 /// Saves the @@models@@ that have changed since the last run.
 #[sync]
 fn @@models@@() -> Result {
-    let mut list = http::get(LIST)@@query@@;
+    let mut list = http::get(format!("{LIST}@@query_line@@"));
     if let Some(since) = checkpoint::cursor()? {
         list = list.query("@@since@@", since);
     }

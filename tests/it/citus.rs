@@ -88,21 +88,27 @@ async fn distributing_keeps_all_records_and_can_be_repeated() {
 
 #[tokio::test]
 #[ignore = "needs a Citus cluster; run `make test-citus`"]
-async fn writers_that_begin_the_same_stream_all_succeed() {
+async fn writers_that_begin_streams_of_a_connection_at_once_all_succeed() {
     let stage = Stage::hostile().await;
     for round in 0..5 {
         let connection =
             stage.host.connect_as(&format!("writer-{round}"), "hostile", json!({ "steps": 0 })).await;
         connection.wait_until_idle().await;
         let saves = (0..12).map(|number| {
-            let items = json!([{ "id": format!("item-{number}") }]).to_string();
+            // Both streams are to get the next number of the connection.
+            let (model, item) = match number % 2 {
+                0 => ("Item", json!({ "id": format!("item-{number}") })),
+                _ => ("Step", json!({ "id": format!("step-{number}"), "run": "" })),
+            };
             let connection = connection.through(&stage.host);
-            async move { connection.save_raw("Item", &items).await }
+            async move { connection.save_raw(model, &json!([item]).to_string()).await }
         });
         for answer in futures_util::future::join_all(saves).await {
             answer.expect(200);
         }
-        assert_eq!(connection.all(&[("model", "Item")]).await.len(), 12);
+        for model in ["Item", "Step"] {
+            assert_eq!(connection.all(&[("model", model)]).await.len(), 6);
+        }
     }
 }
 

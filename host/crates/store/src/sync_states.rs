@@ -114,7 +114,7 @@ pub async fn end_full(conn: &mut PgConnection, attempt: &Attempt, completed: boo
     .execute(&mut *conn)
     .await?;
     if completed {
-        // A statement of its own, because Citus accepts no clock in a `CASE`.
+        // A separate statement, because Citus accepts no clock in a `CASE`.
         sqlx::query!(
             r#"
             UPDATE sync_states SET last_full_at = now()

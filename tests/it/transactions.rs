@@ -9,7 +9,7 @@ use syncline_store::{Databases, Store};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use crate::support::{Host, SECRET_KEY, TestDatabase};
+use crate::support::{Host, SECRET_KEY, Stage, TestDatabase, eventually};
 
 const ROUNDS: i64 = 20;
 
@@ -32,6 +32,45 @@ async fn a_cancelled_begin_leaves_no_open_transaction() {
     }
     assert_eq!(db.number("SELECT count(*) FROM noted").await, ROUNDS * 4);
     store.close().await;
+}
+
+/// sqlx does not track the responses to a `COPY`, so the next user of the connection could read them.
+#[tokio::test]
+async fn a_copy_that_is_cancelled_leaves_a_usable_connection() {
+    let stage = Stage::hostile().await;
+    stage.save_raw("Item", r#"[{"id":"before"}]"#).await.expect(200);
+    let mut locker = stage.db.connect().await;
+    for round in 0..5 {
+        sqlx::raw_sql("BEGIN; LOCK TABLE records IN SHARE MODE")
+            .execute(&mut locker)
+            .await
+            .expect("it is locked");
+        let record = format!(r#"[{{"id":"cancelled {round}"}}]"#);
+        let copying = "SELECT count(*) FROM pg_stat_activity
+                       WHERE query LIKE 'COPY%' AND wait_event_type = 'Lock' AND datname = current_database()";
+        tokio::select! {
+            answer = stage.save_raw("Item", &record) => panic!("it was not locked: {}", answer.text()),
+            () = eventually("the records are being copied", async || {
+                (stage.db.number(copying).await == 1).then_some(())
+            }) => {}
+        }
+        // The host notices that its client is gone.
+        eventually("the run is closed", async || {
+            let running = stage.host.get("/runs?state=running").await.expect(200).json();
+            running["runs"].as_array().is_some_and(Vec::is_empty).then_some(())
+        })
+        .await;
+        sqlx::raw_sql("ROLLBACK").execute(&mut locker).await.expect("it is unlocked");
+        // Every connection of the pool is used.
+        let saves = (0..20).map(|number| {
+            let record = format!(r#"[{{"id":"after {round} {number}"}}]"#);
+            let stage = &stage;
+            async move { stage.save_raw("Item", &record).await.expect(200) }
+        });
+        futures_util::future::join_all(saves).await;
+    }
+    let records = stage.all(&[("model", "Item")]).await;
+    assert_eq!(records.len(), 1 + 5 * 20, "a cancelled batch is not saved");
 }
 
 #[tokio::test]

@@ -53,6 +53,8 @@ impl NewProject {
         let variables = vec![
             ("CARGO_TARGET_DIR", target.join("guests").display().to_string()),
             ("CARGO_NET_OFFLINE", "true".to_owned()),
+            // The program can be in a target directory outside of the clone.
+            ("SYNCLINE_SDK_DIR", repository("guest-sdk").display().to_string()),
             ("SYNCLINE_EGRESS_ALLOW", provider.address()),
         ];
         Self { folder, variables }

@@ -83,7 +83,8 @@ pub async fn set_secret(api: &Api, integration: &str, secret: &str) {
 }
 
 pub async fn connect(api: &Api, id: &str, metadata: Value) -> Connection {
-    let credentials = json!({ "type": "API_KEY", "apiKey": "planted-token" });
+    let credentials =
+        json!({ "type": "API_KEY", "apiKey": "github_pat_planted0123456789abcdefghijABCDEFGHIJ" });
     Connection::import(api, "webhooks", id, credentials, metadata).await
 }
 

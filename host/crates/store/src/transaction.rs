@@ -2,8 +2,8 @@
 //!
 //! sqlx tracks a transaction by the answers that it has read. A future that is dropped while the server executes
 //! `BEGIN` would leave an open transaction on the connection, and its next user would write into a transaction that is
-//! never committed. A future that is dropped while the server executes `COMMIT` would send a `ROLLBACK` after it. So
-//! these statements run to completion in every case.
+//! never committed. A future that is dropped while the server executes `COMMIT` would send a `ROLLBACK` after it. And sqlx
+//! does not track the responses to a `COPY` at all. So these statements run to completion in every case.
 
 use std::ops::{Deref, DerefMut};
 use std::pin::Pin;
@@ -13,28 +13,47 @@ use sqlx::{PgConnection, PgPool, Postgres};
 use tokio::runtime::Handle;
 
 /// A transaction that is rolled back when it is dropped.
-pub struct Transaction(sqlx::Transaction<'static, Postgres>);
+///
+/// `None` during [`Transaction::copy_in`], and after a call of it that was cancelled.
+pub struct Transaction(Option<sqlx::Transaction<'static, Postgres>>);
+
+const PRESENT: &str = "a transaction is not used after a copy into it was cancelled";
 
 impl Transaction {
     pub(super) async fn begin(pool: &PgPool) -> sqlx::Result<Self> {
         let pool = pool.clone();
         #[expect(clippy::disallowed_methods, reason = "the future runs to completion")]
-        RunToCompletion::new(async move { pool.begin().await.map(Self) }).await
+        RunToCompletion::new(async move { pool.begin().await.map(|begun| Self(Some(begun))) }).await
     }
 
     /// Begins a transaction with another statement than `BEGIN`.
     pub(super) async fn begin_with(pool: &PgPool, statement: &'static str) -> sqlx::Result<Self> {
         let pool = pool.clone();
         #[expect(clippy::disallowed_methods, reason = "the future runs to completion")]
-        RunToCompletion::new(async move { pool.begin_with(statement).await.map(Self) }).await
+        RunToCompletion::new(async move { pool.begin_with(statement).await.map(|begun| Self(Some(begun))) })
+            .await
     }
 
     pub async fn commit(self) -> sqlx::Result<()> {
-        RunToCompletion::new(self.0.commit()).await
+        RunToCompletion::new(self.0.expect(PRESENT).commit()).await
     }
 
     pub async fn rollback(self) -> sqlx::Result<()> {
-        RunToCompletion::new(self.0.rollback()).await
+        RunToCompletion::new(self.0.expect(PRESENT).rollback()).await
+    }
+
+    /// Executes a `COPY … FROM STDIN` with these bytes, and returns the number of rows. It runs to completion, because
+    /// sqlx does not track the responses to a `COPY`: after a cancellation, the next user of the connection would read
+    /// them. The transaction is then rolled back.
+    pub(super) async fn copy_in(&mut self, statement: &'static str, bytes: Vec<u8>) -> sqlx::Result<u64> {
+        let mut transaction = self.0.take().expect(PRESENT);
+        let copy = async move {
+            let copied = copy_in(&mut transaction, statement, &bytes).await;
+            (transaction, copied)
+        };
+        let (transaction, copied) = RunToCompletion::new(copy).await;
+        self.0 = Some(transaction);
+        copied
     }
 }
 
@@ -42,14 +61,20 @@ impl Deref for Transaction {
     type Target = PgConnection;
 
     fn deref(&self) -> &PgConnection {
-        &self.0
+        self.0.as_ref().expect(PRESENT)
     }
 }
 
 impl DerefMut for Transaction {
     fn deref_mut(&mut self) -> &mut PgConnection {
-        &mut self.0
+        self.0.as_mut().expect(PRESENT)
     }
+}
+
+async fn copy_in(conn: &mut PgConnection, statement: &str, bytes: &[u8]) -> sqlx::Result<u64> {
+    let mut copy = conn.copy_in_raw(statement).await?;
+    copy.send(bytes).await?;
+    copy.finish().await
 }
 
 /// A future that a background task completes if it is dropped earlier.

@@ -17,6 +17,7 @@ use uuid::Uuid;
 
 use super::LastAction;
 use super::sealed::{SealedPayload, is_hash_of};
+use crate::RecordsTransaction;
 use crate::streams::{LockedStream, StreamKey};
 use syncline_crypto::{PayloadKey, PayloadKeys};
 
@@ -64,7 +65,7 @@ pub struct Deleted {
 /// setting has changed since, an unchanged record is stored again in place, encrypted or not. Readers do not see that
 /// as a change.
 pub async fn save<'b>(
-    conn: &mut PgConnection,
+    tx: &mut RecordsTransaction,
     stream: &mut LockedStream,
     batch: &'b [IncomingRecord<'_>],
     keys: &PayloadKeys,
@@ -75,7 +76,7 @@ pub async fn save<'b>(
         HashMap::new()
     } else {
         let ids: Vec<&str> = batch.iter().map(|record| record.external_id.as_ref()).collect();
-        find_existing(conn, stream.key, &ids).await?
+        find_existing(tx, stream.key, &ids).await?
     };
 
     let wanted_key =
@@ -128,10 +129,10 @@ pub async fn save<'b>(
         }
     }
 
-    converted.write_in_place(conn, stream).await?;
-    replaced.write(conn, stream).await?;
+    converted.write_in_place(tx, stream).await?;
+    replaced.write(tx, stream).await?;
     if !added.is_empty() {
-        added.copy(conn).await?;
+        added.copy(tx).await?;
     }
     Ok(saved)
 }
@@ -398,11 +399,9 @@ impl CopyRows {
         self.0.extend_from_slice(bytes);
     }
 
-    async fn copy(mut self, conn: &mut PgConnection) -> sqlx::Result<u64> {
+    async fn copy(mut self, tx: &mut RecordsTransaction) -> sqlx::Result<u64> {
         self.0.extend_from_slice(&Self::END);
-        let mut copy = conn.copy_in_raw(Self::STATEMENT).await?;
-        copy.send(self.0.as_slice()).await?;
-        copy.finish().await
+        tx.tx.copy_in(Self::STATEMENT, self.0).await
     }
 }
 

@@ -19,7 +19,7 @@ use syncline_store::dead_letters::{self, NewLetter};
 use syncline_store::records::{self, IncomingRecord};
 use syncline_store::streams::LockedStream;
 use syncline_store::sync_states::CheckpointChange;
-use syncline_store::{closed_connections, streams, sync_states};
+use syncline_store::{RecordsTransaction, closed_connections, streams, sync_states};
 use syncline_telemetry::failpoints::{self, Step};
 use syncline_telemetry::metrics::{SavedRecords, metrics};
 use syncline_types::failure_code::FailureCode;
@@ -107,7 +107,7 @@ impl RecordWriter {
 
     async fn write_change(
         &self,
-        conn: &mut PgConnection,
+        tx: &mut RecordsTransaction,
         stream: &mut LockedStream,
         keys: &PayloadKeys,
         change: CheckedChange<'_>,
@@ -118,11 +118,11 @@ impl RecordWriter {
                 records.into_iter().map(incoming).collect(),
                 bad.into_iter().map(letter_of_refused).collect(),
             ),
-            CheckedChange::Update(changes) => self.merge_into_stored(conn, stream, keys, changes).await?,
+            CheckedChange::Update(changes) => self.merge_into_stored(tx, stream, keys, changes).await?,
             CheckedChange::Delete(ids) => {
                 let ids = storable(ids);
-                let deleted = records::delete(conn, stream, &ids).await.map_err(host_failure)?;
-                dead_letters::resolve(conn, stream, &ids).await.map_err(host_failure)?;
+                let deleted = records::delete(tx, stream, &ids).await.map_err(host_failure)?;
+                dead_letters::resolve(tx, stream, &ids).await.map_err(host_failure)?;
                 let counts = ModelCounts { deleted: deleted.count, ..ModelCounts::default() };
                 let progress = StreamProgress { replaced_since: deleted.since, ..StreamProgress::of(stream) };
                 return Ok((counts, progress));
@@ -130,13 +130,13 @@ impl RecordWriter {
         };
         let (before, letters_before) = (stream.total_count, stream.dead_letters);
         let saved =
-            records::save(conn, stream, &batch, keys, self.restores_pruned).await.map_err(host_failure)?;
+            records::save(tx, stream, &batch, keys, self.restores_pruned).await.map_err(host_failure)?;
         check_stream_limit(stream, before, self.stream_records).map_err(Interrupt::Limit)?;
-        records::mark_seen(conn, stream, &saved.unchanged_positions).await.map_err(host_failure)?;
+        records::mark_seen(tx, stream, &saved.unchanged_positions).await.map_err(host_failure)?;
         let ids: Vec<&str> = batch.iter().map(|record| &*record.external_id).collect();
-        dead_letters::resolve(conn, stream, &ids).await.map_err(host_failure)?;
+        dead_letters::resolve(tx, stream, &ids).await.map_err(host_failure)?;
         if !letters.is_empty() {
-            self.set_aside(conn, stream, &letters, keys).await.map_err(host_failure)?;
+            self.set_aside(tx, stream, &letters, keys).await.map_err(host_failure)?;
             if stream.dead_letters > MAX_DEAD_LETTERS {
                 let message = format!(
                     "more than {MAX_DEAD_LETTERS} records of `{}` would be set aside; the batch was not saved",

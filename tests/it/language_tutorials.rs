@@ -94,7 +94,7 @@ impl Reader {
                 _ => {}
             }
         }
-        assert_eq!(ran, 8, "the number of blocks to run in {page}");
+        assert_eq!(ran, 10, "the number of blocks to run in {page}");
     }
 
     /// Changes a file as the block shows, and waits until `syncline dev` has run the new version.

@@ -315,7 +315,7 @@ async fn versions_and_rollbacks_work_from_the_command_line() {
     let told = command(&["rollback", "hostile", "--to", "9"]).run_failing();
     assert!(told.contains("has no version 9"), "{told}");
 
-    // The signature beside the file is sent with it.
+    // The signature next to the file is sent with it.
     let keys = KeyPair::generate_unencrypted_keypair().unwrap();
     host.command(&db, &["env", "bundle-keys", "add", "release", &keys.pk.to_base64()]);
     let told = command(&["deploy", path, "--yes", "--accept-capabilities"]).run_failing();

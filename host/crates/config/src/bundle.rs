@@ -209,7 +209,7 @@ impl From<BundleDigest> for String {
     }
 }
 
-/// Compares what is written to it with the expected bytes, and removes those that match.
+/// Compares written bytes with the expected ones, and removes those that match.
 struct Comparison<'a> {
     expected: &'a [u8],
 }

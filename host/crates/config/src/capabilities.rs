@@ -16,7 +16,7 @@ pub struct Capability {
     /// The unique key of the integration.
     pub integration: String,
     pub kind: CapabilityKind,
-    /// The address, host, function, model or environment variable. `*` stands for all environment variables.
+    /// The address, host, function, model or environment variable. `*` means all environment variables.
     pub name: String,
 }
 

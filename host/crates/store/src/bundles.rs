@@ -96,7 +96,7 @@ pub async fn list_keys(
     .await
 }
 
-/// Adds a trusted key. Returns `false` if the name is taken.
+/// Adds a trusted key. Returns `false` if another key has the name.
 pub async fn add_key(
     conn: &mut PgConnection,
     environment: EnvironmentPk,
@@ -116,7 +116,7 @@ pub async fn add_key(
     Ok(added.rows_affected() == 1)
 }
 
-/// Removes a trusted key. Returns `false` if there is none with this name.
+/// Removes a trusted key. Returns `false` if no key has this name.
 pub async fn remove_key(
     conn: &mut PgConnection,
     environment: EnvironmentPk,

@@ -1,4 +1,4 @@
-//! What is deployed in an environment, and the plan of changing it.
+//! The deployed bundles of an environment, and the plan of changing them.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use syncline_store::environments;
 use syncline_store::integrations::{self, Integration};
 use syncline_types::ids::{FunctionName, IntegrationKey, IntegrationPk};
 
-/// What is deployed in an environment before a deployment.
+/// The state of an environment before a deployment.
 pub(super) struct DeployedState {
     pub(super) active: Option<LiveDeployment>,
     /// The functions of the bundle's active version. `None` if the stored definition cannot be parsed.

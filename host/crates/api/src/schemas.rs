@@ -180,6 +180,8 @@ fn of_parameter(operation: &str, named: &str) -> Option<Rule> {
         ("list_connections", "limit") => range(1, 2_000),
         ("list_connections" | "list_functions", "page") => range(0, i32::MAX as usize),
         ("list_functions", "limit") => page_size(20, Some(100)),
+        ("list_deployments", "limit") => page_size(20, None),
+        ("list_deployments", "bundle") => name(PLAIN),
         ("sync_status", "limit") => page_size(500, None),
         (_, "limit") => page_size(100, None),
         ("list_functions" | "get_function", "type") => kinds(),

@@ -168,8 +168,9 @@ pub(super) async fn create_deployment(
 
 fn signature(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
     let Some(value) = headers.get(SIGNATURE) else { return Ok(None) };
-    let decoded = STANDARD.decode(value.as_bytes()).ok().and_then(|bytes| String::from_utf8(bytes).ok());
-    decoded.map(Some).ok_or_else(|| {
+    let decoded = STANDARD.decode(value.as_bytes());
+    // Other bytes than text are no signature, which the check of the signature reports.
+    decoded.map(|bytes| Some(String::from_utf8_lossy(&bytes).into_owned())).map_err(|_| {
         let message = "the header must be the content of the bundle's `.minisig` file, as base64";
         ApiError::headers("invalid_format", &[SIGNATURE], message)
     })

@@ -21,6 +21,7 @@ use syncline_sandbox::LogLevel;
 use syncline_types::audit_log::AuditAction;
 use syncline_types::functions::{FunctionKind, RunState, RunTrigger};
 
+const BASE64: &str = "^([A-Za-z0-9+/]{4})+([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$";
 const INTEGRATION_KEY: &str = "^[a-zA-Z0-9~:.@ _-]+$";
 const CONNECTION_ID: &str = r#"^[a-zA-Z0-9,.;:=+~\[\]|@${}"'\\/_ -]+$"#;
 const MODEL: &str = "^[A-Z][a-zA-Z0-9_-]+$";
@@ -182,6 +183,7 @@ fn of_parameter(operation: &str, named: &str) -> Option<Rule> {
         ("list_functions", "limit") => page_size(20, Some(100)),
         ("list_deployments", "limit") => page_size(20, None),
         ("list_deployments", "bundle") => name(PLAIN),
+        ("create_deployment", "Bundle-Signature") => pattern(BASE64),
         ("sync_status", "limit") => page_size(500, None),
         (_, "limit") => page_size(100, None),
         ("list_functions" | "get_function", "type") => kinds(),

@@ -39,9 +39,18 @@ async fn a_cancelled_begin_leaves_no_open_transaction() {
 async fn a_copy_that_is_cancelled_leaves_a_usable_connection() {
     let stage = Stage::hostile().await;
     stage.save_raw("Item", r#"[{"id":"before"}]"#).await.expect(200);
+    // A row waits after the host has sent all rows, so the host is cancelled while it waits for the response.
+    stage
+        .db
+        .execute(
+            "CREATE FUNCTION wait_for_test() RETURNS trigger LANGUAGE plpgsql AS
+                 $$ BEGIN PERFORM pg_advisory_xact_lock_shared(7); RETURN NEW; END $$;
+             CREATE TRIGGER wait_for_test BEFORE INSERT ON records FOR EACH ROW EXECUTE FUNCTION wait_for_test()",
+        )
+        .await;
     let mut locker = stage.db.connect().await;
     for round in 0..5 {
-        sqlx::raw_sql("BEGIN; LOCK TABLE records IN SHARE MODE")
+        sqlx::raw_sql("BEGIN; SELECT pg_advisory_xact_lock(7)")
             .execute(&mut locker)
             .await
             .expect("it is locked");

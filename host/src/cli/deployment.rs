@@ -1,13 +1,12 @@
 //! What `deploy` and `rollback` share: the plan, the confirmation, and the deployment itself.
 
-use std::io::{IsTerminal, Write};
-
 use anyhow::bail;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::client::Client;
+use super::output;
 
 /// How to handle the plan.
 #[derive(Debug, Args)]
@@ -90,11 +89,19 @@ pub(super) async fn deploy(client: &Client, submission: Submission, args: &PlanA
             plan.list_new_capabilities()
         );
     }
-    if !args.yes && !confirmed(asks_for_more && !args.accept_capabilities)? {
+    let question = if asks_for_more && !args.accept_capabilities {
+        "deploy these changes and accept the new capabilities?"
+    } else {
+        "deploy these changes?"
+    };
+    let instead = "use --yes to deploy, or --dry-run to only show the changes";
+    if !args.yes && !output::confirmed(question, instead)? {
         eprintln!("not deployed");
         return Ok(());
     }
-    let deployed = submission.send(client, "accept_capabilities=true").await?;
+    // Capabilities that were not in the plan are not accepted: the active version may have changed since.
+    let accepts = args.accept_capabilities || asks_for_more;
+    let deployed = submission.send(client, &format!("accept_capabilities={accepts}")).await?;
     if args.json {
         println!("{}", serde_json::to_string_pretty(&deployed)?);
     } else {
@@ -185,24 +192,6 @@ impl Capability {
         };
         format!("{integration}: {what}")
     }
-}
-
-fn confirmed(asks_for_more: bool) -> anyhow::Result<bool> {
-    if !std::io::stdin().is_terminal() {
-        bail!(
-            "cannot ask for confirmation without a terminal; use --yes to deploy, or --dry-run to only show the changes"
-        );
-    }
-    let question = if asks_for_more {
-        "deploy these changes and accept the new capabilities?"
-    } else {
-        "deploy these changes?"
-    };
-    print!("{question} [y/N] ");
-    std::io::stdout().flush()?;
-    let mut answer = String::new();
-    std::io::stdin().read_line(&mut answer)?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
 #[cfg(test)]

@@ -1,12 +1,10 @@
 //! `syncline records distribute`: distributes the records database over the nodes of a Citus cluster.
 
-use std::io::{IsTerminal, Write};
-
 use anyhow::bail;
 use clap::Args;
 
-use crate::cli::Done;
 use crate::cli::database::DatabaseArgs;
+use crate::cli::{Done, output};
 use syncline_store::distribution::{CheckedNode, Distribution, DistributionPlan};
 
 #[derive(Debug, Args)]
@@ -39,7 +37,9 @@ async fn distribute(args: &DistributeArgs, distribution: &mut Distribution) -> a
     if args.dry_run {
         return Ok(Done::Successful);
     }
-    if !plan.tables.is_empty() && !args.yes && !confirmed()? {
+    let question = "stop all hosts first; distribute these tables?";
+    let instead = "use --yes to distribute, or --dry-run to only show the changes";
+    if !plan.tables.is_empty() && !args.yes && !output::confirmed(question, instead)? {
         println!("nothing was changed");
         return Ok(Done::Successful);
     }
@@ -95,19 +95,6 @@ fn size(bytes: i64) -> String {
         10_000_000..10_000_000_000 => format!("{} MB", bytes / 1_000_000),
         _ => format!("{} GB", bytes / 1_000_000_000),
     }
-}
-
-fn confirmed() -> anyhow::Result<bool> {
-    if !std::io::stdin().is_terminal() {
-        bail!(
-            "cannot ask for confirmation without a terminal; use --yes to distribute, or --dry-run to only show the changes"
-        );
-    }
-    print!("stop all hosts first; distribute these tables? [y/N] ");
-    std::io::stdout().flush()?;
-    let mut answer = String::new();
-    std::io::stdin().read_line(&mut answer)?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use clap::Args;
 
+use super::serve::parse_metadata_key;
 use syncline_crypto::random_bytes;
 use syncline_egress::{EgressGateway, EgressSettings, HostPort};
 use syncline_engine::{DryRuns, ProjectFunction, Replay};
@@ -25,7 +26,8 @@ pub(super) struct LocalRunArgs {
         long,
         env = "SYNCLINE_RECORD_METADATA_KEY",
         default_value = "_service_metadata",
-        value_name = "NAME"
+        value_name = "NAME",
+        value_parser = parse_metadata_key
     )]
     pub(super) record_metadata_key: String,
 }

@@ -385,7 +385,7 @@ fn parse_listen(text: &str) -> Result<SocketAddr, &'static str> {
 }
 
 /// The key is written into JSON without escaping, next to the `id` that every record has.
-fn parse_metadata_key(text: &str) -> Result<String, String> {
+pub(super) fn parse_metadata_key(text: &str) -> Result<String, String> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
     match text {
         "id" => Err("`id` is reserved for the record's id; choose another name".to_owned()),

@@ -164,7 +164,7 @@ pub(super) fn routes() -> OpenApiRouter<App> {
         .routes(route!(inbound_webhooks::get_inbound_webhook => [Code::UnknownWebhook]))
         .routes(route!(inbound_webhooks::replay => [Code::UnknownWebhook, Code::WebhookInFlight]))
         .routes(route!(
-            deployments::create_deployment => [DEPLOYMENT, &[Code::InvalidBundle], &BODY[..]].concat(),
+            deployments::create_deployment => [DEPLOYMENT, &[Code::InvalidBundle, Code::InvalidHeaders], &BODY[..]].concat(),
             deployments::list_deployments => [Code::InvalidCursor],
         ))
         .routes(route!(deployments::roll_back =>

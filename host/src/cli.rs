@@ -31,6 +31,7 @@ mod local_runs;
 mod progress;
 mod project;
 mod providers;
+mod recordings;
 mod records;
 mod retention;
 mod rollback;
@@ -109,7 +110,7 @@ enum Command {
     Keys(keys::KeysArgs),
     /// List providers and check provider files
     Providers(providers::ProvidersArgs),
-    /// Show runs and their logs, and approve held deletions
+    /// Show runs and their logs, approve held deletions, and record runs
     Runs(runs::RunsArgs),
     /// Show and export the audit log: who changed what, and who read credentials
     Audit(audit::AuditArgs),

@@ -359,7 +359,15 @@ impl Scene {
         // The caller gets what the function says about variables. Its run and its log are masked.
         connection.action("tell-env", &Value::Null).await.expect(400);
         connection.merge_metadata(json!({ "fetches": ["/refuse?403"] })).await;
+        let record = json!({
+            "provider_config_key": mode, "connection_id": connection.id, "sync_name": "commit-raw", "runs": "every_run",
+        });
+        self.host.put("/sync/recording", &record).await.expect(200);
         assert_eq!(connection.run("commit-raw").await["status"], "ERROR", "{mode}");
+        let failed = format!("/runs?provider_config_key={mode}&function=commit-raw&state=error&limit=1");
+        let failed = self.host.get(&failed).await.expect(200).json();
+        let recording = format!("/runs/{}/recording", text(&failed["runs"][0]["id"]));
+        search.add_answer(&self.host.get(&recording).await.expect(200));
         // The response is the provider's.
         connection.request("GET", "/proxy/refuse?403").send().await;
         let call = json!({

@@ -78,6 +78,7 @@ mod request_schemas;
 mod requests;
 mod retention;
 mod retries;
+mod run_recordings;
 mod runs;
 mod schedules;
 mod schema;

@@ -56,6 +56,7 @@ const ROUTES: &[&str] = &[
     "GET /runs",
     "GET /runs/{id}",
     "GET /runs/{id}/logs",
+    "GET /runs/{id}/recording",
     "GET /scripts/config",
     "GET /sync/status",
     "GET /webhook/{environment_uuid}/{unique_key}",
@@ -107,6 +108,7 @@ const ROUTES: &[&str] = &[
     "POST /webhooks/received/{id}/replay",
     "PUT /environment-variables/{name}",
     "PUT /proxy/{path}",
+    "PUT /sync/recording",
     "PUT /sync/update-connection-frequency",
 ];
 

@@ -244,6 +244,11 @@ impl Client {
         self.post(path, "application/json", body.to_string().into_bytes()).await
     }
 
+    pub(super) async fn put_json<T: DeserializeOwned>(&self, path: &str, body: &Value) -> anyhow::Result<T> {
+        let request = self.http.put(self.url.at(path)?).header(CONTENT_TYPE, "application/json");
+        self.send(request.body(body.to_string())).await
+    }
+
     /// Posts JSON and returns the text of the response, which may be empty.
     pub(super) async fn post_for_text(&self, path: &str, body: Vec<u8>) -> anyhow::Result<String> {
         let request = self.http.post(self.url.at(path)?).header(CONTENT_TYPE, "application/json").body(body);

@@ -125,7 +125,7 @@ pub(super) async fn run(args: DryrunArgs) -> anyhow::Result<Done> {
         }
         None => Arc::new(NoKeptRecords),
     };
-    let recorder = args.record.as_ref().map(|_| Recorder::start());
+    let recorder = args.record.as_ref().map(|_| Recorder::start(usize::MAX));
     let report = runs.run(&function, data, &credentials, kept, recorder.as_ref()).await;
     let report = report.map_err(|unavailable| anyhow::anyhow!(unavailable.reason))?;
 

@@ -1,4 +1,4 @@
-//! `syncline runs`: shows runs and their logs, and approves held deletions.
+//! `syncline runs`: shows runs and their logs, approves held deletions, and records runs.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::client::{Client, ConnectionName, HostArgs, ListArgs, Parameter, item_path};
+use super::recordings::{self, ExportArgs, RecordArgs};
 use super::{Done, output, style};
 use syncline_types::ids::Variant;
 
@@ -67,6 +68,10 @@ enum RunsCommand {
         #[arg(long, short)]
         follow: bool,
     },
+    /// Choose the runs of a sync that hosts record
+    Record(RecordArgs),
+    /// Write the recording of a run to a file, for `syncline test`
+    Export(ExportArgs),
     /// Delete the records that a held run did not find
     Approve {
         #[command(flatten)]
@@ -226,6 +231,8 @@ pub(super) async fn run(args: RunsArgs) -> anyhow::Result<Done> {
                 }
             }
         }
+        RunsCommand::Record(args) => recordings::record(args).await?,
+        RunsCommand::Export(args) => recordings::export(args).await?,
         RunsCommand::Approve { host, id } => {
             let path = format!("{}/approve", item_path(PATH, &id));
             let run: Approved = host.client()?.post_json(&path, &json!({})).await?;

@@ -90,6 +90,30 @@ async fn the_frequency_of_one_connection_is_changed_and_restored() {
 }
 
 #[tokio::test]
+async fn a_recorded_run_is_downloaded_from_its_page() {
+    let stage = Stage::numbers(1).await;
+    let ada = Person::administrator(&stage.host, &stage.db).await;
+    let record = format!("{SYNC}/recording");
+    ada.submit(SYNC, &record, &[("runs", "sometimes")]).await.expect(400);
+    ada.submit(SYNC, &record, &[("runs", "every_run")]).await.expect(303);
+    let page = ada.get(SYNC).await.expect(200).text();
+    assert!(page.contains("value=\"every_run\" selected"), "{page}");
+    stage.connection.run("numbers").await;
+    let runs = stage.host.get("/runs?limit=1").await.expect(200).json();
+    let run = format!("/dashboard/environments/dev/runs/{}", runs["runs"][0]["id"].as_str().expect("a run"));
+    let page = ada.get(&run).await.expect(200).text();
+    assert!(page.contains("Download"), "{page}");
+    let recording = ada.get(&format!("{run}/recording")).await.expect(200).json();
+    assert_eq!(recording["function"], "numbers");
+    ada.submit(SYNC, &record, &[("runs", "")]).await.expect(303);
+    stage.connection.run("numbers").await;
+    let runs = stage.host.get("/runs?limit=1").await.expect(200).json();
+    let run = format!("/dashboard/environments/dev/runs/{}", runs["runs"][0]["id"].as_str().expect("a run"));
+    assert!(!ada.get(&run).await.expect(200).text().contains("Download"));
+    ada.get(&format!("{run}/recording")).await.expect(404);
+}
+
+#[tokio::test]
 async fn variants_are_created_and_deleted() {
     let stage = Stage::numbers(1).await;
     let ada = Person::administrator(&stage.host, &stage.db).await;
@@ -121,6 +145,7 @@ async fn a_viewer_sees_syncs_and_changes_none() {
         "empty-and-run",
         "frequency",
         "reset-frequency",
+        "recording",
         "create-variant",
         "delete-variant",
     ] {

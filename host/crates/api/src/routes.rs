@@ -145,6 +145,7 @@ pub(super) fn routes() -> OpenApiRouter<App> {
             [ACTION, &[Code::UnknownJob, Code::ActionNotFinished]].concat()))
         .routes(route!(runs::list_runs => [LOOKUP, &[Code::InvalidCursor]].concat()))
         .routes(route!(runs::get_run => [Code::UnknownRun]))
+        .routes(route!(runs::get_run_recording => [Code::UnknownRun, Code::UnknownRecording]))
         .routes(route!(runs::list_run_logs => [Code::UnknownRun, Code::InvalidCursor]))
         .routes(route!(runs::approve_run =>
             [Code::UnknownRun, Code::RunNotHeld, Code::RunAlreadyApproved, Code::RunSuperseded]))
@@ -197,6 +198,7 @@ fn of_records(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
         .routes(route!(syncs::pause_syncs => selection))
         .routes(route!(syncs::sync_status => [&selection[..], &[Code::InvalidCursor]].concat()))
         .routes(route!(syncs::update_connection_frequency => [LOOKUP, SYNCS].concat()))
+        .routes(route!(syncs::set_recording => [LOOKUP, SYNCS].concat()))
         .routes(route!(
             sync_variants::create_variant => [
                 LOOKUP,

@@ -5,6 +5,7 @@ use axum::extract::State;
 use chrono::DateTime;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_json::value::RawValue;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -306,6 +307,70 @@ pub(super) async fn get_run(
 ) -> Result<Json<RunBody>, ApiError> {
     let run = app.runs.get(client.environment.pk, parse_id(&id)?).await?;
     Ok(Json(run.into()))
+}
+
+/// A recording, in the format of its file.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(value_type = Object)]
+pub(super) struct RecordingBody(Box<RawValue>);
+
+/// Get the recording of a run
+///
+/// Returns everything that the function received in the run, and its result, with secrets masked. Save the response to
+/// a file in the project, and replay it with `syncline test`. The recording contains records and responses of the
+/// provider. Needs the scope `environment:records:read`.
+#[utoipa::path(
+    get, path = "/runs/{id}/recording", tag = "Runs",
+    params(
+        ("id" = Uuid, Path, description = "Id of the run."),
+    ),
+    responses(
+        (
+            status = 200, description = "The recording",
+            body = RecordingBody,
+            example = json!({
+                "format": 1,
+                "integration": "shop",
+                "kind": "sync",
+                "function": "buyers",
+                "started_at": "2026-03-01T09:00:00Z",
+                "random_seed": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+                "run": {
+                    "id": "01978a3e-1111-7c21-9d4e-2b6a1f0c8e11", "variant": "base", "attempt": 1, "is_full": false
+                },
+                "connection": {
+                    "id": "user-1", "provider": "shop", "environment": "prod", "config": {}, "tags": {}, "metadata": {}
+                },
+                "variables": {},
+                "checkpoint": null,
+                "kept": [],
+                "exchanges": [
+                    {
+                        "request": {"method": "GET", "url": "/buyers"},
+                        "took_us": 84000,
+                        "response": {"status": 500}
+                    }
+                ],
+                "expected": {
+                    "error": {"code": "script_http_error", "message": "the provider answered with status 500"},
+                    "records": [],
+                    "unchanged": 0,
+                    "checkpoint": null,
+                    "metadata": {},
+                    "log": []
+                }
+            }),
+        ),
+    ),
+)]
+pub(super) async fn get_run_recording(
+    State(app): State<App>,
+    client: EnvironmentAuth<rights::RecordsRead>,
+    ApiPath(id): ApiPath,
+    _: NoQuery,
+) -> Result<Json<RecordingBody>, ApiError> {
+    let text = app.runs.recording(&client.environment, parse_id(&id)?, &client.actor()).await?;
+    Ok(Json(RecordingBody(RawValue::from_string(text).map_err(RunsError::from)?)))
 }
 
 /// List the log lines of a run

@@ -22,9 +22,9 @@ use super::time::iso;
 use syncline_auth::{Client, rights};
 use syncline_config::Frequency;
 use syncline_engine::{
-    self as engine, ConnectionRoute, SyncCommand, SyncSelection, SyncState, TriggerOptions,
+    self as engine, ConnectionRoute, RecordingOrder, SyncCommand, SyncSelection, SyncState, TriggerOptions,
 };
-use syncline_types::functions::RunState;
+use syncline_types::functions::{RecordedRuns, RunState};
 use syncline_types::ids::{ConnectionId, FunctionName, IntegrationKey, InvalidName, SchedulePk, Variant};
 
 const MAX_SYNCS: usize = 256;
@@ -414,6 +414,98 @@ pub(super) async fn update_connection_frequency(
     let (connection, sync) = app.find_sync_name(&client, integration, connection, &request.sync_name).await?;
     let active = app.syncs.set_frequency(&connection, &sync, &variant, frequency, &client.actor()).await?;
     Ok(Json(FrequencyResponse { frequency: active.to_string() }))
+}
+
+/// Which runs of a sync of one connection to record.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RecordingRequest {
+    /// The unique key of the integration.
+    provider_config_key: String,
+    /// The connection id.
+    connection_id: String,
+    /// Name of the sync.
+    sync_name: String,
+    /// Name of the variant. Default: the base variant.
+    sync_variant: Option<String>,
+    /// `next_failed_run` or `every_run`. `null` ends the recording of further runs.
+    #[serde(deserialize_with = "Option::deserialize")]
+    #[schema(required = true)]
+    runs: Option<SelectedRuns>,
+    /// For how many days a recording is kept, from 1 to 30. Default: 7.
+    #[schema(minimum = 1, maximum = 30)]
+    retention_days: Option<i32>,
+}
+
+/// The runs that are recorded.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum SelectedRuns {
+    NextFailedRun,
+    EveryRun,
+}
+
+/// Which runs are recorded after the change.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct RecordingResponse {
+    /// `next_failed_run`, `every_run`, or `null` if no runs are recorded.
+    runs: Option<SelectedRuns>,
+    /// For how many days a recording is kept, or `null` if no runs are recorded.
+    retention_days: Option<i32>,
+}
+
+/// Record runs of a sync
+///
+/// Chooses which later runs of a sync are recorded for one connection: the first run that fails, or every run that
+/// succeeds or fails. `GET /runs/{id}/recording` returns the recording of a run. Recordings are encrypted, and contain
+/// no credentials or other secrets of the connection. Needs the scope `environment:syncs:update`.
+#[utoipa::path(
+    put, path = "/sync/recording", tag = "Syncs",
+    request_body(content = RecordingRequest,
+        example = json!({
+            "provider_config_key": "shop",
+            "connection_id": "user-1",
+            "sync_name": "buyers",
+            "runs": "next_failed_run"
+        })),
+    responses(
+        (
+            status = 200, description = "Which runs are recorded",
+            body = RecordingResponse,
+            example = json!({"runs": "next_failed_run", "retention_days": 7}),
+        ),
+    ),
+)]
+pub(super) async fn set_recording(
+    State(app): State<App>,
+    client: EnvironmentAuth<rights::SyncsUpdate>,
+    _: NoQuery,
+    ApiJson(request): ApiJson<RecordingRequest>,
+) -> Result<Json<RecordingResponse>, ApiError> {
+    let variant = request.sync_variant.as_deref().unwrap_or(Variant::BASE);
+    let variant: Variant = variant.parse().map_err(|problem: InvalidName| {
+        ApiError::body("invalid_format", &["sync_variant"], problem.to_string())
+    })?;
+    let days = request.retention_days.unwrap_or(RecordingOrder::DEFAULT_DAYS);
+    if !(1..=RecordingOrder::MAX_DAYS).contains(&days) {
+        let code = if days < 1 { "too_small" } else { "too_big" };
+        let message = format!("must be a number of days from 1 to {}", RecordingOrder::MAX_DAYS);
+        return Err(ApiError::body(code, &["retention_days"], message));
+    }
+    let order = request.runs.map(|runs| RecordingOrder { runs: runs.into(), days });
+    let (integration, connection) = (&request.provider_config_key, &request.connection_id);
+    let (connection, sync) = app.find_sync_name(&client, integration, connection, &request.sync_name).await?;
+    app.syncs.set_recording(&connection, &sync, &variant, order, &client.actor()).await?;
+    Ok(Json(RecordingResponse { runs: request.runs, retention_days: order.map(|order| order.days) }))
+}
+
+impl From<SelectedRuns> for RecordedRuns {
+    fn from(runs: SelectedRuns) -> Self {
+        match runs {
+            SelectedRuns::NextFailedRun => Self::NextFailedRun,
+            SelectedRuns::EveryRun => Self::EveryRun,
+        }
+    }
 }
 
 /// Creates the error for an invalid part of the request, in its body or its query.

@@ -6,16 +6,18 @@ pub(crate) mod capabilities;
 pub(crate) mod client;
 pub(crate) mod kept;
 pub(crate) mod report;
+pub(crate) mod state;
 
 use std::sync::Arc;
 
 use serde_json::Value;
 use tokio::sync::Mutex;
 
-use crate::dry_runs::capabilities::{DryRunCapabilities, DryRunState};
+use crate::dry_runs::capabilities::DryRunCapabilities;
 use crate::dry_runs::client::GatewayClient;
 use crate::dry_runs::kept::{KeptRecords, RecordedRecords};
 use crate::dry_runs::report::{Replay, Report};
+use crate::dry_runs::state::DryRunState;
 use crate::functions::{DeployedFunction, stored_functions};
 use crate::invoker::action::{check, checked_output, malformed_input};
 use crate::invoker::error::ActionError;
@@ -25,7 +27,7 @@ use syncline_config::{FunctionKind, IntegrationSpec, SyncConfig};
 use syncline_egress::{CredentialsUnavailable, EgressGateway};
 use syncline_model::canonical_text;
 use syncline_providers::{Catalogue, Provider};
-use syncline_recording::{InvalidRecording, Player, Recorder, Recording};
+use syncline_recording::{InvalidRecording, Player, Recorder, Recording, RunFailure};
 use syncline_sandbox::{
     Call, ConnectionInfo, Finished, InvalidComponent, PreparedComponent, PriorityClass, ProviderClient,
     RunInfo, RunLog, Sandbox, Sources,
@@ -226,8 +228,15 @@ impl DryRuns {
             }
             result => result,
         };
-        Report::new(*kind, result, &mut state, &data, log)
+        let lines = log.drain();
+        Report::new(result.map_err(|error| failure(&error, *kind)), &state, &data, log, lines)
     }
+}
+
+fn failure(error: &ActionError, kind: FunctionKind) -> RunFailure {
+    let run_error = error.to_run_error(kind);
+    let message = error.host_failure().map_or(run_error.message, |cause| format!("{cause:#}"));
+    RunFailure { code: run_error.code.as_str().to_owned(), message }
 }
 
 fn checked_input(function: &DeployedFunction, input: Option<&str>) -> Result<(), ActionError> {

@@ -131,7 +131,7 @@ pub use self::statistics::{
     StatisticsRange,
 };
 pub use self::syncs::approvals::ApprovalError;
-pub use self::syncs::commands::{SyncCommand, TriggerOptions};
+pub use self::syncs::commands::{RecordingOrder, SyncCommand, TriggerOptions};
 pub use self::syncs::list::{ListedState, ListedSync, SyncFilter, SyncPosition};
 pub use self::syncs::selection::{SyncError, SyncSelection};
 pub use self::syncs::status::{LatestRun, SyncState, SyncStatus};

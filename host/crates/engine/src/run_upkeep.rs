@@ -1,11 +1,11 @@
-//! Maintains the run history: closes runs of lost hosts and deletes old runs.
+//! Maintains the run history: closes runs of lost hosts, and deletes old runs and expired recordings.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
-use syncline_store::{Store, environments, hosts, runs};
+use syncline_store::{Store, environments, hosts, recordings, runs};
 
 const INTERVAL: Duration = Duration::from_secs(10);
 const DELETE_INTERVAL: Duration = Duration::from_secs(10 * 60);
@@ -46,6 +46,7 @@ impl RunUpkeep {
                 }
                 if deleted_at.is_none_or(|at| at.elapsed() >= DELETE_INTERVAL) {
                     deleted_at = Some(Instant::now());
+                    while recordings::delete_expired(&mut *self.store.connect().await?, BATCH).await? > 0 {}
                     self.delete_old().await?;
                 }
                 Ok::<_, sqlx::Error>(())

@@ -7,10 +7,17 @@ use uuid::Uuid;
 
 use crate::connections::cache::ConnectionCache;
 use crate::lookup::{LookupError, NamedScope};
+use crate::syncs::run::recording::associated_data;
+use syncline_auth::Environment;
+use syncline_crypto::CryptoError;
 use syncline_store::Store;
+use syncline_store::audit_log::{self, NewEntry};
 use syncline_store::pages::PageLimit;
+use syncline_store::recordings;
 use syncline_store::runs::{self, Filter};
 pub use syncline_store::runs::{LineFilter, LoggedLine, LoggedRun, RunPosition as RunPlace};
+use syncline_types::actor::Actor;
+use syncline_types::audit_log::{AuditAction, TargetKind};
 use syncline_types::error_code::ErrorCode;
 use syncline_types::functions::{FunctionKind, RunState, RunTrigger};
 use syncline_types::ids::{ConnectionId, EnvironmentPk, FunctionName, IntegrationKey, Variant};
@@ -58,8 +65,17 @@ pub enum RunsError {
          are deleted after the retention period"
     )]
     Unknown(String),
+    #[error(
+        "the run `{0}` has no recording; choose the runs to record with `syncline runs record`. Recordings are deleted \
+         after their retention period"
+    )]
+    NotRecorded(Uuid),
     #[error(transparent)]
     Lookup(#[from] LookupError),
+    #[error("the recording could not be decrypted")]
+    Sealed(#[from] CryptoError),
+    #[error("the recording is damaged")]
+    Damaged(#[from] serde_json::Error),
     #[error("runs could not be read")]
     Store(#[from] sqlx::Error),
 }
@@ -69,8 +85,9 @@ impl RunsError {
     pub fn code(&self) -> ErrorCode {
         match self {
             Self::Unknown(_) => ErrorCode::UnknownRun,
+            Self::NotRecorded(_) => ErrorCode::UnknownRecording,
             Self::Lookup(error) => error.code(),
-            Self::Store(_) => ErrorCode::InternalServerError,
+            Self::Sealed(_) | Self::Damaged(_) | Self::Store(_) => ErrorCode::InternalServerError,
         }
     }
 }
@@ -128,6 +145,30 @@ impl Runs {
     pub async fn get(&self, environment: EnvironmentPk, id: Uuid) -> Result<LoggedRun, RunsError> {
         let found = runs::find(&mut *self.store.connect().await?, environment, id).await?;
         found.ok_or_else(|| RunsError::Unknown(id.to_string()))
+    }
+
+    /// Returns the recording of a run, as the text of its file.
+    pub async fn recording(
+        &self,
+        environment: &Environment,
+        id: Uuid,
+        actor: &Actor,
+    ) -> Result<String, RunsError> {
+        self.get(environment.pk, id).await?;
+        let mut tx = self.store.begin().await?;
+        let sealed = recordings::find(&mut tx, environment.pk, id).await?;
+        let sealed = sealed.ok_or(RunsError::NotRecorded(id))?;
+        let run = id.to_string();
+        let recording = environment.data_key.open(associated_data(&run), &sealed)?;
+        let entry = NewEntry::new(environment.pk, AuditAction::RunRecordingRead, TargetKind::Run, run);
+        audit_log::write(&mut tx, actor, &entry).await?;
+        tx.commit().await?;
+        Ok(String::from_utf8_lossy(&recording).into_owned())
+    }
+
+    /// Returns when the recording of a run is deleted, or `None` if it has none.
+    pub async fn recording_expires_at(&self, id: Uuid) -> Result<Option<DateTime<Utc>>, RunsError> {
+        Ok(recordings::expires_at(&mut *self.store.connect().await?, id).await?)
     }
 
     /// Returns up to `limit` lines of a run's log, oldest first.

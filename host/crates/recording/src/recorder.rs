@@ -1,6 +1,6 @@
 //! Records the requests of a run.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -18,7 +18,14 @@ use crate::masking::Masking;
 pub struct Recorder {
     clock: SteppedClock,
     seed: RandomSeed,
-    exchanges: Arc<Mutex<Vec<Unmasked>>>,
+    exchanges: Arc<Mutex<Exchanges>>,
+}
+
+/// The exchanges so far. There are none if they are longer than the limit.
+struct Exchanges {
+    list: Vec<Unmasked>,
+    bytes: usize,
+    max_bytes: usize,
 }
 
 /// An exchange whose secrets are not masked yet. The run may learn further secrets until it ends.
@@ -36,9 +43,22 @@ enum Answer {
 }
 
 impl Recorder {
-    pub fn start() -> Self {
+    /// Starts a recording whose exchanges and noted texts have at most `max_bytes` together.
+    pub fn start(max_bytes: usize) -> Self {
         let clock = SteppedClock::new(Utc::now().trunc_subsecs(6));
-        Self { clock, seed: RandomSeed(rand::random()), exchanges: Arc::default() }
+        let exchanges = Exchanges { list: Vec::new(), bytes: 0, max_bytes };
+        Self { clock, seed: RandomSeed(rand::random()), exchanges: Arc::new(Mutex::new(exchanges)) }
+    }
+
+    /// Counts further text of the recording towards its limit.
+    pub fn count(&self, bytes: usize) {
+        self.lock().count(bytes);
+    }
+
+    /// Whether the recording has exceeded its limit.
+    pub fn is_too_long(&self) -> bool {
+        let exchanges = self.lock();
+        exchanges.bytes > exchanges.max_bytes
     }
 
     /// The sources for the run.
@@ -64,8 +84,8 @@ impl Recorder {
     pub fn exchanges(&self, log: &RunLog) -> Vec<Exchange> {
         let masking = Masking(log);
         let mask = |text: &str| masking.text(text);
-        let exchanges = self.exchanges.lock().unwrap_or_else(PoisonError::into_inner);
-        let masked = exchanges.iter().map(|Unmasked { request, took, answer }| {
+        let exchanges = self.lock();
+        let masked = exchanges.list.iter().map(|Unmasked { request, took, answer }| {
             let mut exchange = Exchange {
                 request: RecordedRequest::new(request, &mask),
                 took_us: u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
@@ -92,18 +112,44 @@ impl Recorder {
 
     /// Notes requests that are being sent, and returns the index of the first one.
     fn begin(&self, requests: &[Request]) -> usize {
-        let mut exchanges = self.exchanges.lock().unwrap_or_else(PoisonError::into_inner);
-        let first = exchanges.len();
-        let unanswered =
-            |request: &Request| Unmasked { request: request.clone(), took: Duration::ZERO, answer: None };
-        exchanges.extend(requests.iter().map(unanswered));
+        let mut exchanges = self.lock();
+        let first = exchanges.list.len();
+        for request in requests {
+            if exchanges.count(request.url.len() + request.body.as_ref().map_or(0, Vec::len)) {
+                let request = request.clone();
+                exchanges.list.push(Unmasked { request, took: Duration::ZERO, answer: None });
+            }
+        }
         first
     }
 
     fn end(&self, index: usize, sent_at: Duration, answer: Answer) {
         let took = self.clock.elapsed().saturating_sub(sent_at);
-        let mut exchanges = self.exchanges.lock().unwrap_or_else(PoisonError::into_inner);
-        (exchanges[index].took, exchanges[index].answer) = (took, Some(answer));
+        let mut exchanges = self.lock();
+        let bytes = match &answer {
+            Answer::Response(response) => response.body.len(),
+            Answer::Failure(_) | Answer::RateLimited(_) => 0,
+        };
+        exchanges.count(bytes);
+        if let Some(exchange) = exchanges.list.get_mut(index) {
+            (exchange.took, exchange.answer) = (took, Some(answer));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Exchanges> {
+        self.exchanges.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Exchanges {
+    /// Returns `false`, and drops all exchanges, if the recording exceeds its limit.
+    fn count(&mut self, bytes: usize) -> bool {
+        self.bytes = self.bytes.saturating_add(bytes);
+        let is_within = self.bytes <= self.max_bytes;
+        if !is_within {
+            self.list = Vec::new();
+        }
+        is_within
     }
 }
 

@@ -53,6 +53,8 @@ pub struct RunLog(Arc<Mutex<Buffer>>);
 #[derive(Debug, Default)]
 struct Buffer {
     entries: Vec<LogEntry>,
+    /// The lines for the recording of the run. `None` unless the run is recorded.
+    recorded: Option<Vec<LogEntry>>,
     next_line: i32,
     written_bytes: usize,
     traced_bytes: usize,
@@ -77,13 +79,13 @@ impl RunLog {
             return Err(Limit::Log(buffer.limit_bytes));
         }
         buffer.written_bytes += size;
-        buffer.push(level, message, fields);
+        buffer.push_and_record(level, message, fields);
         Ok(())
     }
 
     /// Adds a line from the host. The limit does not apply to it.
     pub fn note(&self, level: LogLevel, message: &str) {
-        self.lock().push(level, message, None);
+        self.lock().push_and_record(level, message, None);
     }
 
     /// Adds a debug line about the guest's activity, such as a request that it sent. Such lines are dropped once they
@@ -95,6 +97,16 @@ impl RunLog {
             buffer.traced_bytes += size;
             buffer.push(LogLevel::Debug, message, None);
         }
+    }
+
+    /// Keeps a copy of all later lines except those of [`trace`](Self::trace), which a replay of the run does not have.
+    pub fn record(&self) {
+        self.lock().recorded = Some(Vec::new());
+    }
+
+    /// Ends the copy, and returns its lines. Returns `None` if the log was not recorded.
+    pub fn take_recorded(&self) -> Option<Vec<LogEntry>> {
+        self.lock().recorded.take()
     }
 
     /// Removes and returns the lines that were added since the last call.
@@ -148,6 +160,13 @@ impl RunLog {
 }
 
 impl Buffer {
+    fn push_and_record(&mut self, level: LogLevel, message: &str, fields: Option<String>) {
+        self.push(level, message, fields);
+        if let (Some(recorded), Some(entry)) = (&mut self.recorded, self.entries.last()) {
+            recorded.push(entry.clone());
+        }
+    }
+
     fn push(&mut self, level: LogLevel, message: &str, fields: Option<String>) {
         let message = self.hidden.text(message);
         let end = message.floor_char_boundary(MAX_LINE_BYTES);
@@ -171,6 +190,20 @@ mod tests {
         let lines: Vec<_> = log.drain().into_iter().map(|entry| (entry.line, entry.message)).collect();
         assert_eq!(lines, [(0, "first".to_owned()), (1, "ended".to_owned())]);
         assert!(log.drain().is_empty());
+    }
+
+    #[test]
+    fn a_recorded_log_keeps_a_copy_without_traces() {
+        let log = RunLog::new(1 << 20);
+        log.write(LogLevel::Info, "before", None).unwrap();
+        log.record();
+        log.write(LogLevel::Info, "first", None).unwrap();
+        log.trace("GET /items: 200");
+        assert_eq!(log.drain().len(), 3);
+        log.note(LogLevel::Warn, "second");
+        let lines: Vec<_> = log.take_recorded().unwrap().into_iter().map(|entry| entry.message).collect();
+        assert_eq!(lines, ["first", "second"]);
+        assert!(log.take_recorded().is_none());
     }
 
     #[test]

@@ -37,6 +37,7 @@ pub mod pages;
 pub mod queues;
 pub mod rate_limits;
 pub mod record_keys;
+pub mod recordings;
 pub mod records;
 pub mod refreshes;
 pub mod retention;

@@ -76,6 +76,9 @@ pub enum AuditAction {
     SyncPaused,
     #[strum(serialize = "sync.frequency_changed")]
     SyncFrequencyChanged,
+    /// A client changed which runs of a sync are recorded.
+    #[strum(serialize = "sync.recording_changed")]
+    SyncRecordingChanged,
     #[strum(serialize = "sync_variant.created")]
     SyncVariantCreated,
     #[strum(serialize = "sync_variant.deleted")]
@@ -83,6 +86,9 @@ pub enum AuditAction {
     /// The held deletions of a full sync were approved.
     #[strum(serialize = "run.approved")]
     RunApproved,
+    /// The recording of a run was returned to a client.
+    #[strum(serialize = "run.recording_read")]
+    RunRecordingRead,
     #[strum(serialize = "dead_letter.replayed")]
     DeadLetterReplayed,
     #[strum(serialize = "dead_letter.deleted")]

@@ -192,6 +192,9 @@ pub enum ErrorCode {
     /// The environment has no run with this id, or the run is older than the retention period.
     #[strum(message = "Take the id from `GET /runs`.")]
     UnknownRun,
+    /// The run has no recording, or it was deleted after its retention period.
+    #[strum(message = "Choose the runs to record with `PUT /sync/recording`.")]
+    UnknownRecording,
     /// The run holds no deletions for approval.
     #[strum(message = "Approve only runs that ended with `mass_deletion_held`.")]
     RunNotHeld,

@@ -96,6 +96,37 @@ text_enum!(
     JobState { Queued, Running, Success, Error }
 );
 
+/// Which runs of a sync are recorded.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Display,
+    EnumString,
+    IntoStaticStr,
+    VariantArray,
+    Serialize,
+    Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+#[cfg_attr(feature = "sqlx", derive(sqlx::Type), sqlx(type_name = "text", rename_all = "snake_case"))]
+pub enum RecordedRuns {
+    /// The first run that fails.
+    NextFailedRun,
+    EveryRun,
+}
+
+impl RecordedRuns {
+    pub const ALL: &[Self] = Self::VARIANTS;
+
+    pub fn as_str(self) -> &'static str {
+        self.into()
+    }
+}
+
 impl FunctionKind {
     /// Returns the trigger of a run of this kind that has no schedule.
     pub fn direct_trigger(self) -> RunTrigger {

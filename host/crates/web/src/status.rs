@@ -71,6 +71,7 @@ pub fn statuses(code: ErrorCode) -> &'static [StatusCode] {
         | ErrorCode::UnknownFunction
         | ErrorCode::UnknownModel
         | ErrorCode::UnknownRun
+        | ErrorCode::UnknownRecording
         | ErrorCode::UnknownDeployment
         | ErrorCode::UnknownWebhook
         | ErrorCode::WebhooksNotTaken

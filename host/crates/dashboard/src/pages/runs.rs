@@ -3,6 +3,7 @@
 mod approval;
 mod detail;
 mod log;
+mod recording;
 mod usage;
 
 use std::fmt::Write;
@@ -43,6 +44,7 @@ pub(crate) fn routes() -> Router<Dashboard> {
         .route(environment_route!("runs"), get(runs))
         .merge(detail::routes())
         .merge(approval::routes())
+        .merge(recording::routes())
 }
 
 /// The address of a run's page.

@@ -2,6 +2,7 @@
 
 mod changes;
 mod detail;
+mod recording;
 
 use axum::Router;
 use axum::extract::{FromRequestParts, Path, State};
@@ -40,6 +41,7 @@ pub(crate) fn routes() -> Router<Dashboard> {
         .route(environment_route!("syncs"), get(syncs))
         .merge(detail::routes())
         .merge(changes::routes())
+        .merge(recording::routes())
 }
 
 /// One sync of a connection and variant, as the address of its page names it.

@@ -5,16 +5,14 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::dry_runs::capabilities::{DryRecord, DryRunState};
+use crate::dry_runs::state::{DryRecord, DryRunState};
 use crate::dry_runs::{ProjectFunction, RunData, placeholders};
-use crate::invoker::error::ActionError;
-use syncline_config::FunctionKind;
 use syncline_model::canonical_text;
 use syncline_recording::{
     Exchange, FORMAT, KeptRecord, LoggedLine, Masking, Outcome, RecordChange, RecordedConnection,
     RecordedRun, Recorder, Recording, RunFailure, SavedRecord,
 };
-use syncline_sandbox::{ConnectionInfo, RunInfo, RunLog};
+use syncline_sandbox::{ConnectionInfo, LogEntry, RunInfo, RunLog};
 use syncline_types::ids::IntegrationKey;
 use syncline_types::json;
 
@@ -49,14 +47,14 @@ pub struct Replay {
 
 impl Report {
     pub(crate) fn new(
-        kind: FunctionKind,
-        result: Result<Option<String>, ActionError>,
-        state: &mut DryRunState,
+        result: Result<Option<String>, RunFailure>,
+        state: &DryRunState,
         data: &Arc<RunData>,
         log: RunLog,
+        lines: Vec<LogEntry>,
     ) -> Self {
         let masking = Masking(&log);
-        let lines = log.drain().into_iter().map(|entry| LoggedLine {
+        let lines = lines.into_iter().map(|entry| LoggedLine {
             level: entry.level.as_str().to_owned(),
             message: entry.message,
             fields: entry.fields.map(|fields| json_or_text(&fields)),
@@ -64,12 +62,7 @@ impl Report {
         let lines = lines.collect();
         let (output, error) = match result {
             Ok(output) => (output.map(|output| masking.json(&output)), None),
-            Err(error) => {
-                let message = match error.host_failure() {
-                    Some(cause) => format!("{cause:#}"),
-                    None => error.to_run_error(kind).message,
-                };
-                let code = error.to_run_error(kind).code.as_str().to_owned();
+            Err(RunFailure { code, message }) => {
                 (None, Some(RunFailure { code, message: masking.text(&message) }))
             }
         };

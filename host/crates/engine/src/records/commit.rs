@@ -112,6 +112,13 @@ impl RecordWriter {
         Ok(committed)
     }
 
+    /// The checks of this writer, with a log of their own.
+    pub(crate) fn copy_checks(&self) -> ChangeChecks {
+        let mut checks = self.checks.clone();
+        checks.log = RunLog::new(0);
+        checks
+    }
+
     /// The payloads of the existing records with these ids, in the order of `ids`.
     pub async fn find(&self, model: &str, ids: &[String]) -> Result<Vec<Option<String>>, GuestError> {
         let (model, _) = self.checks.known_model(model)?;
@@ -152,7 +159,7 @@ impl RecordWriter {
 }
 
 /// Returns the ids that a stored record can have: none contains a NUL character.
-fn storable(ids: &[String]) -> Vec<&str> {
+pub(crate) fn storable(ids: &[String]) -> Vec<&str> {
     ids.iter().map(String::as_str).filter(|id| !id.contains('\0')).collect()
 }
 

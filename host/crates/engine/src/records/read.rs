@@ -4,6 +4,7 @@ use chrono::{DateTime, Utc};
 
 use crate::connections::route::ConnectionRoute;
 use crate::records::Records;
+use crate::records::commit::storable;
 use crate::records::cursor::{self, InvalidCursor};
 use syncline_auth::EnvironmentError;
 use syncline_crypto::RecordKeys;
@@ -134,6 +135,21 @@ impl Records {
         let may_have_more = page.is_cut || page.rows.len() as i64 == limit.rows;
         let position = if may_have_more { last } else { last.max(head) };
         Ok(ChangePage { records: page.rows, position })
+    }
+
+    /// Returns the payloads of the existing records with these ids, or `None` if they are longer than `max_bytes`
+    /// together.
+    pub(crate) async fn find_payloads(
+        &self,
+        environment: EnvironmentPk,
+        stream: StreamKey,
+        ids: &[String],
+        max_bytes: usize,
+    ) -> Result<Option<Vec<(String, String)>>, RecordsError> {
+        let keys = self.environments.record_keys(environment).await?;
+        let keys = keys.of_stream(stream.connection.0, stream.number, false);
+        let mut conn = self.store.connect_records().await?;
+        Ok(records::find_payloads(&mut conn, stream, &keys, &storable(ids), max_bytes).await?)
     }
 
     /// Returns the stream of a model, or `None` if nothing has been saved to it. A model that is neither declared nor

@@ -9,6 +9,8 @@ use crate::syncs::schedule::slot_after_change;
 use crate::syncs::selection::{SyncError, SyncSelection};
 use syncline_config::Frequency;
 use syncline_store::audit_log::{self, NewEntry};
+use syncline_store::recordings;
+pub use syncline_store::recordings::RecordingOrder;
 pub use syncline_store::schedules::TriggerOptions;
 use syncline_store::schedules::{self, ScheduleScope, Target};
 use syncline_types::actor::Actor;
@@ -95,6 +97,49 @@ impl Syncs {
             tx.commit().await?;
         }
         Ok(active)
+    }
+}
+
+impl Syncs {
+    /// Which runs of one schedule are recorded.
+    pub async fn recording(
+        &self,
+        connection: &ConnectionRoute,
+        sync: &FunctionName,
+        variant: &Variant,
+    ) -> Result<Option<RecordingOrder>, SyncError> {
+        Ok(recordings::order(&mut *self.store.connect().await?, connection.pk, sync, variant).await?)
+    }
+
+    /// Sets which runs of one schedule are recorded, or stops recording with `None`.
+    pub async fn set_recording(
+        &self,
+        connection: &ConnectionRoute,
+        sync: &FunctionName,
+        variant: &Variant,
+        order: Option<RecordingOrder>,
+        actor: &Actor,
+    ) -> Result<(), SyncError> {
+        let (environment, key) = (connection.environment, &connection.integration_key);
+        self.find_deployed(environment, connection.integration, key, sync).await?;
+        let mut tx = self.store.begin().await?;
+        let former = recordings::set_order(&mut tx, connection.pk, sync, variant, order).await?;
+        let former = former
+            .ok_or_else(|| SyncError::UnknownVariant { sync: sync.clone(), variant: variant.clone() })?;
+        if former != order {
+            let action = AuditAction::SyncRecordingChanged;
+            let details = json!({
+                "sync": sync.as_str(),
+                "variant": variant.as_str(),
+                "runs": order.map(|order| order.runs),
+                "retention_days": order.map(|order| order.days),
+            });
+            let entry =
+                NewEntry::of_connection(environment, action, key, &connection.connection_id).with(details);
+            audit_log::write(&mut tx, actor, &entry).await?;
+        }
+        tx.commit().await?;
+        Ok(())
     }
 }
 

@@ -4,6 +4,7 @@ mod attempt;
 mod ended;
 mod ending;
 mod next;
+pub(crate) mod recording;
 mod retry;
 
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use tracing::Instrument;
 use self::attempt::{Beginning, Start, attempt_outcome, begin, complete};
 use self::ended::Ended;
 use self::ending::{Finished, append_log, outcome_of, report, write_outcome};
+use self::recording::{Recorded, RunRecording};
 use self::retry::RetryTime;
 use crate::connections::route::ConnectionRoute;
 use crate::functions::DeployedFunction;
@@ -27,16 +29,26 @@ use crate::outbound_webhooks::Checkpoints;
 use crate::records::commit::RecordWriter;
 use crate::syncs::Syncs;
 use syncline_config::FunctionKind;
+use syncline_recording::RunFailure;
 use syncline_sandbox::{
-    Call, FunctionError, Interrupt, Limit, Limits, LogLevel, PriorityClass, RunInfo, RunLog, Sources, Usage,
+    Call, Capabilities, FunctionError, Interrupt, Limit, Limits, LogLevel, PriorityClass, RunInfo, RunLog,
+    Sources, Usage,
 };
 use syncline_store::connections;
 use syncline_store::dead_letters::Author;
+use syncline_store::recordings::NewRecording;
 use syncline_store::runs::RunError;
 use syncline_store::schedules::{self, Claim, DueReason};
 use syncline_store::sync_states::Attempt;
 use syncline_telemetry::metrics::metrics;
 use syncline_types::error_code::ErrorCode;
+
+/// What a run leaves behind, however it ends.
+#[derive(Default)]
+struct Traces {
+    usage: Usage,
+    recorded: Option<Recorded>,
+}
 
 /// Runs a claimed sync and releases its schedule, however the run ends.
 pub(crate) async fn run(syncs: &Syncs, claim: Claim, control: RunControl) {
@@ -44,7 +56,7 @@ pub(crate) async fn run(syncs: &Syncs, claim: Claim, control: RunControl) {
     let function = find_function(syncs, &claim).await;
     let limits = function.as_ref().map_or(&Limits::SYNC, |function| &function.limits);
     let live = syncs.invoker.live_runs.begin(claim.run_id, None, RunLog::new(limits.log_bytes));
-    let mut usage = Usage::default();
+    let mut traces = Traces::default();
     let span = tracing::debug_span!(
         "run",
         otel.name = %format_args!("sync {}", claim.sync),
@@ -57,10 +69,15 @@ pub(crate) async fn run(syncs: &Syncs, claim: Claim, control: RunControl) {
     let ended = match &function {
         None => Ended::Unknown,
         Some(function) => tokio::select! {
-            ended = execute(syncs, &claim, function, &control, &live, &mut usage).instrument(span) => ended,
+            ended = execute(syncs, &claim, function, &control, &live, &mut traces).instrument(span) => ended,
             () = control.release.cancelled() => Ended::HandedBack,
             () = control.lost.cancelled() => Ended::Lost,
         },
+    };
+    let Traces { usage, recorded } = traces;
+    let recording = match recorded {
+        Some(recorded) => seal_recording(syncs, &claim, recorded, &ended, &live.log).await,
+        None => None,
     };
     let lines = live.finish().await;
     if matches!(ended, Ended::Lost) {
@@ -80,7 +97,7 @@ pub(crate) async fn run(syncs: &Syncs, claim: Claim, control: RunControl) {
             usage.cpu,
         );
     }
-    let finished = Finished { outcome, ended, function, next, lines };
+    let finished = Finished { outcome, ended, function, next, lines, recording };
     write_outcome(syncs, &claim, &finished).await;
 }
 
@@ -107,9 +124,9 @@ async fn execute(
     function: &Arc<DeployedFunction>,
     control: &RunControl,
     live: &LiveRun,
-    usage: &mut Usage,
+    traces: &mut Traces,
 ) -> Ended {
-    match try_execute(syncs, claim, function, control, live, usage).await {
+    match try_execute(syncs, claim, function, control, live, traces).await {
         Ok(ended) => ended,
         Err(error) => {
             tracing::error!(
@@ -137,7 +154,7 @@ async fn try_execute(
     function: &Arc<DeployedFunction>,
     control: &RunControl,
     live: &LiveRun,
-    usage: &mut Usage,
+    traces: &mut Traces,
 ) -> anyhow::Result<Ended> {
     let log = &live.log;
     let connection = connections::get(&mut *syncs.store.connect().await?, claim.connection).await?;
@@ -181,7 +198,7 @@ async fn try_execute(
     );
     let route = Arc::new(ConnectionRoute::from(&connection));
     let access = ConnectionAccess::new(&syncs.invoker, &environment, route, function, log, &live.meter);
-    let capabilities = FunctionCapabilities {
+    let mut capabilities = FunctionCapabilities {
         access: Arc::new(access.with_row(connection)),
         run: RunInfo {
             id: claim.run_id.to_string(),
@@ -198,21 +215,24 @@ async fn try_execute(
         ),
         checkpoint: begun.checkpoint,
     };
+    let recording = match claim.recording {
+        Some(_) => Some(RunRecording::begin(syncs, function, &mut capabilities).await.map_err(host_error)?),
+        None => None,
+    };
+    let (capabilities, sources) = match &recording {
+        Some(recording) => (recording.capabilities(capabilities), recording.sources()),
+        None => (Box::new(capabilities) as Box<dyn Capabilities>, Sources::System),
+    };
     let call = Call {
         kind: FunctionKind::Sync,
         name: claim.sync.as_str(),
         priority: PriorityClass::Background,
         input: None,
         variables: &variables,
-        sources: Sources::System,
+        sources,
     };
-    let invocation = syncs.invoker.sandbox.invoke(
-        &function.component,
-        call,
-        Box::new(capabilities),
-        &function.limits,
-        log,
-    );
+    let invocation =
+        syncs.invoker.sandbox.invoke(&function.component, call, capabilities, &function.limits, log);
     let idle = function.limits.idle;
     let finished = tokio::select! {
         finished = invocation => finished,
@@ -221,7 +241,10 @@ async fn try_execute(
             return no_progress(syncs, claim, &attempt, &start, message, log).await;
         }
     };
-    *usage = finished.usage;
+    traces.usage = finished.usage;
+    if let Some(recording) = recording {
+        traces.recorded = end_recording(recording, &finished.result, claim).await;
+    }
     match finished.result {
         // A cancelled run stopped early: completing it would delete the records that it did not reach.
         Ok(_) if control.signals.stop_acknowledged() => Ok(Ended::HandedBack),
@@ -246,6 +269,55 @@ async fn try_execute(
                 checkpoints: start.until(attempt_outcome.checkpoint),
             })
         }
+    }
+}
+
+/// A run whose recording fails continues as usual.
+async fn end_recording(
+    recording: RunRecording,
+    result: &Result<Option<String>, FunctionError>,
+    claim: &Claim,
+) -> Option<Recorded> {
+    let result = match result {
+        Ok(output) => Ok(output.clone()),
+        Err(error) => {
+            let RunError { code, message, .. } = function_run_error(error, FunctionKind::Sync);
+            Err(RunFailure { code: code.as_str().to_owned(), message })
+        }
+    };
+    match recording.end(result).await {
+        Ok(recorded) => Some(recorded),
+        Err(error) => {
+            warn_unrecorded(claim, &error);
+            None
+        }
+    }
+}
+
+async fn seal_recording(
+    syncs: &Syncs,
+    claim: &Claim,
+    recorded: Recorded,
+    ended: &Ended,
+    log: &RunLog,
+) -> Option<NewRecording> {
+    match syncs.environments.get(claim.environment).await {
+        Ok(environment) => recording::seal(&environment, claim, recorded, ended, log),
+        Err(error) => {
+            warn_unrecorded(claim, &error.into());
+            None
+        }
+    }
+}
+
+fn warn_unrecorded(claim: &Claim, error: &anyhow::Error) {
+    tracing::warn!(run.id = %claim.run_id, error = format!("{error:#}"), "could not record a run");
+}
+
+fn host_error(interrupt: Interrupt) -> anyhow::Error {
+    match interrupt {
+        Interrupt::Host(error) => error,
+        interrupt => anyhow::Error::msg(interrupt.to_string()),
     }
 }
 

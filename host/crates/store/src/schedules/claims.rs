@@ -8,6 +8,8 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use crate::hosts::interval;
+use crate::recordings::{self, RecordingOrder};
+use syncline_types::functions::RecordedRuns;
 use syncline_types::ids::{ConnectionPk, EnvironmentPk, FunctionName, IntegrationPk, SchedulePk, Variant};
 
 /// The advisory lock that serializes claims, so that concurrency limits are counted exactly.
@@ -38,6 +40,8 @@ pub struct Claim {
     pub claimed_at: DateTime<Utc>,
     /// When the latest successful run began. No other run of the schedule can succeed while this one is in progress.
     pub last_success_at: Option<DateTime<Utc>>,
+    /// Whether to record the run.
+    pub recording: Option<RecordingOrder>,
 }
 
 /// Why a run was started.
@@ -187,7 +191,7 @@ pub async fn claim_due(
             RETURNING s.pk, s.run_id, s.environment_pk, s.integration_pk, s.connection_pk, s.sync_name, s.variant,
                       s.frequency_override, picked.due_reason, picked.due_at, s.fence, s.failures, s.run_resets, s.run_empties_cache,
                       s.unreported_since,
-                      s.last_success_at
+                      s.last_success_at, s.recorded_runs, s.recording_days
         ), opened AS (
             INSERT INTO runs (id, environment_pk, integration_pk, connection_pk, schedule_pk, kind, function_name, variant,
                               trigger, attempt, fence, owner, state, started_at, due_at)
@@ -200,7 +204,7 @@ pub async fn claim_due(
                variant AS "variant?", frequency_override, due_reason AS "due_reason?: DueReason",
                fence AS "fence?", failures AS "failures?", run_resets AS "run_resets?",
                run_empties_cache AS "run_empties_cache?", unreported_since, now() AS "claimed_at!",
-               last_success_at
+               last_success_at, recorded_runs AS "recorded_runs: RecordedRuns", recording_days
         FROM (SELECT count(*) AS aside FROM parked) AS steps LEFT JOIN claimed ON true
         "#,
         owner,
@@ -232,6 +236,7 @@ pub async fn claim_due(
             unreported_since: row.unreported_since?,
             claimed_at: row.claimed_at,
             last_success_at: row.last_success_at,
+            recording: recordings::order_of(row.recorded_runs, row.recording_days),
         })
     });
     Ok(Claimed { claims: claims.collect(), parked })

@@ -10,6 +10,7 @@ use maud::{Markup, html};
 use uuid::Uuid;
 
 use super::log::{LogFilter, log};
+use super::recording::recording;
 use super::usage::usage;
 use super::{connection, duration_text, held_deletions, is_held, run_url, state_badge};
 use crate::Dashboard;
@@ -102,6 +103,7 @@ pub(super) fn parse_id(text: &str) -> Result<Uuid, RunsError> {
 /// The state of a run, what it changed and used, and why it failed.
 async fn outcome(app: &Dashboard, visit: &Visit, run: &LoggedRun) -> Result<Markup, PageError> {
     let usage = usage(app, visit, run).await?;
+    let recording = recording(app, visit, run).await?;
     let is_sync = run.kind == FunctionKind::Sync;
     Ok(html! {
         @if is_held(run) { (held_deletions(visit, run)) }
@@ -123,6 +125,7 @@ async fn outcome(app: &Dashboard, visit: &Visit, run: &LoggedRun) -> Result<Mark
                     (None, _) => span.muted { "not reported" },
                 }
             }),
+            ("Recording", recording),
             ("Run id", copyable(&run.id.to_string())),
             ("Job", html! { @match run.job { Some(job) => (copyable(&job.to_string())), None => span.muted { "none" } } }),
         ]))

@@ -9,6 +9,7 @@ use axum::response::Response;
 use axum::routing::get;
 use maud::{Markup, html};
 
+use super::recording::recording;
 use super::{SyncAddress, finished_at, state_badge};
 use crate::Dashboard;
 use crate::components::{
@@ -50,12 +51,17 @@ async fn sync(
     let all = variants(&app, &visit, &address).await?;
     let status = find_variant(&all, &address)?;
     let state = state(&app, &visit, &address, &all).await?;
+    let recording = match visit.allows(Scope::SyncsUpdate) {
+        true => recording(&app, &visit, &address).await?,
+        false => html! {},
+    };
     let content = html! {
         (breadcrumb("Syncs", &visit.url(Section::Syncs.path())))
         (heading(&address.title(), &commands(&visit, &address, status)))
         (live::part(&format!("{}/live", address.url(&visit)), &state))
         (checkpoint(status))
         @if visit.allows(Scope::SyncsUpdate) { (frequency(&visit, &address, status)) }
+        (recording)
         @if visit.allows(Scope::VariantsCreate) { (new_variant(&visit, &address)) }
         @if visit.allows(Scope::SyncsExecute) { (resets(&visit, &address)) }
     };

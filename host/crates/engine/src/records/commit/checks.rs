@@ -54,6 +54,7 @@ impl CheckedChange<'_> {
 }
 
 /// Checks the changes of one invocation, and counts its records.
+#[derive(Clone)]
 pub(crate) struct ChangeChecks {
     pub(crate) models: WritableModels,
     metadata_key: Arc<str>,

@@ -16,6 +16,7 @@ use crate::syncs::run::ended::Ended;
 use syncline_sandbox::Usage;
 use syncline_store::connection_errors::{self, Failing};
 use syncline_store::events::Event;
+use syncline_store::recordings::{self, NewRecording};
 use syncline_store::runs::{self, LogLine, Outcome, RunError, RunState};
 use syncline_store::schedules::{self, Claim, DueReason, NextRun};
 use syncline_telemetry::failpoints::{self, Step};
@@ -31,6 +32,7 @@ pub(crate) struct Finished {
     pub(crate) next: NextRun,
     /// The lines of its log that are not written yet.
     pub(crate) lines: Vec<LogLine>,
+    pub(crate) recording: Option<NewRecording>,
 }
 
 /// Logs the end of a run. A run that another attempt continues is not logged.
@@ -112,6 +114,9 @@ async fn try_write_outcome(syncs: &Syncs, claim: &Claim, finished: &Finished) ->
     schedules::release(&mut tx, claim, syncs.host_id, &finished.next).await?;
     // If the run was closed before, the webhook was already written, or the next attempt writes it.
     let written = if is_ours {
+        if let Some(recording) = &finished.recording {
+            recordings::insert(&mut tx, claim, recording).await?;
+        }
         let is_first = note_error(&mut tx, claim, finished).await?;
         write_webhooks(&mut tx, claim, finished, is_first).await?
     } else {

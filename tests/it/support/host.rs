@@ -306,10 +306,11 @@ impl Drop for Host {
     }
 }
 
-/// A port on which no process listens.
+/// A port on which no process listens. It is below the range from which the system takes the ports of outgoing
+/// connections, so that none of them takes it before it is used.
 pub fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
-    listener.local_addr().expect("the listener has an address").port()
+    let mut ports = std::iter::repeat_with(|| rand::random_range(10_000..32_768));
+    ports.find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).expect("the iterator is endless")
 }
 
 /// The folder in which all tests share compiled components, so that each is compiled once.

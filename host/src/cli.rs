@@ -48,6 +48,7 @@ mod variables;
 mod versions;
 mod webhooks;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -124,7 +125,10 @@ enum Command {
     Man(shell::ManArgs),
     /// The compiler process, which the host starts itself
     #[command(hide = true)]
-    CompileComponent,
+    CompileComponent {
+        /// File with the machine code of functions that were compiled before
+        functions: Option<PathBuf>,
+    },
 }
 
 /// The outcome of a command that did not fail.
@@ -139,8 +143,8 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli.command,
         Err(error) => return refuse(&error),
     };
-    if let Command::CompileComponent = command {
-        return exit_code(syncline_sandbox::run_compiler());
+    if let Command::CompileComponent { functions } = command {
+        return exit_code(syncline_sandbox::run_compiler(functions.as_deref()));
     }
     // rustls is linked with more than one cryptography library; this selects the one to use.
     if rustls::crypto::ring::default_provider().install_default().is_err() {
@@ -181,7 +185,7 @@ pub fn main() -> ExitCode {
         Command::Init(args) => init::run(&args),
         Command::Completions(args) => Ok(shell::print_completions(&args)),
         Command::Man(args) => shell::write_man_pages(&args),
-        Command::CompileComponent => unreachable!("handled above"),
+        Command::CompileComponent { .. } => unreachable!("handled above"),
     };
     match done {
         Ok(_) if output::is_lost() => ExitCode::FAILURE,

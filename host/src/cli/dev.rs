@@ -116,7 +116,10 @@ fn own_host(args: &DevArgs, folder: &Path) -> anyhow::Result<ServeArgs> {
             .push(format!("--data-dir={}", data_dir.to_str().context("the project's path is not UTF-8")?));
     }
     match Cli::try_parse_from(arguments)?.command {
-        Command::Serve(settings) => Ok(*settings),
+        Command::Serve(mut settings) => {
+            settings.is_for_development = true;
+            Ok(*settings)
+        }
         _ => unreachable!("the arguments name this command"),
     }
 }

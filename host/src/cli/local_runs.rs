@@ -40,7 +40,7 @@ impl LocalRunArgs {
         let key = compiled_key(&folder)?;
         let compiler =
             std::env::current_exe().context("could not determine the path of the `syncline` binary")?;
-        let cache = CompiledCache::new(folder, key, compiler);
+        let cache = CompiledCache::new(folder, key, compiler).reusing_functions();
         let sandbox = Arc::new(Sandbox::new(&SandboxSettings { max_invocations: 8 }, cache)?);
         let settings = EgressSettings { allow, ..EgressSettings::default() };
         let gateway = Arc::new(EgressGateway::new(settings, Clock::system())?);

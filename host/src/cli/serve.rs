@@ -73,6 +73,9 @@ pub(super) struct ServeArgs {
     /// Folder for compiled components [default: the folder `compiled` in the data directory]
     #[arg(long, env = "SYNCLINE_COMPILED_DIR", value_name = "FOLDER")]
     compiled_dir: Option<PathBuf>,
+    /// Whether `syncline dev` started the host, which compiles changed components faster.
+    #[arg(skip)]
+    pub(super) is_for_development: bool,
     /// Name of the field of a record that contains its metadata
     #[arg(
         long,
@@ -297,7 +300,11 @@ fn sandbox(args: &ServeArgs, compiled_key: [u8; 32]) -> anyhow::Result<Sandbox> 
     let compiler =
         std::env::current_exe().context("could not determine the path of the `syncline` binary")?;
     let shares = SandboxSettings { max_invocations: args.max_invocations };
-    Ok(Sandbox::new(&shares, CompiledCache::new(folder, compiled_key, compiler))?)
+    let mut cache = CompiledCache::new(folder, compiled_key, compiler);
+    if args.is_for_development {
+        cache = cache.reusing_functions();
+    }
+    Ok(Sandbox::new(&shares, cache)?)
 }
 
 fn settings(args: &ServeArgs, addresses: &Addresses) -> HostSettings {

@@ -20,6 +20,7 @@ use wasmtime::Engine;
 use wasmtime::component::Component;
 
 use super::ComponentDigest;
+use super::function_cache::FunctionCache;
 
 /// Limits of the compiling process.
 const COMPILE_MEMORY_BYTES: u64 = 4 << 30;
@@ -51,9 +52,16 @@ pub enum CompileError {
     OverPool(String),
 }
 
+/// The file of the [`FunctionCache`], in the folder of the compiled components.
+const FUNCTIONS_FILE: &str = "functions";
+/// The longest file that a compiling process with such a cache writes.
+const FUNCTIONS_FILE_BYTES: u64 = 1 << 30;
+
 /// Compiles components and caches their machine code.
 pub struct CompiledCache {
     code: Arc<CodeFolder>,
+    /// Whether functions that another component has, too, are not compiled again.
+    reuses_functions: bool,
     loads: Semaphore,
     /// The program to start with the argument `compile-component`; see [`run_compiler`].
     compiler: PathBuf,
@@ -70,7 +78,16 @@ struct CodeFolder {
 impl CompiledCache {
     pub fn new(folder: PathBuf, mac_key: [u8; 32], compiler: PathBuf) -> Self {
         let code = Arc::new(CodeFolder { folder, mac_key });
-        Self { code, loads: Semaphore::new(MAX_CONCURRENT_LOADS), compiler, compiling: Mutex::new(()) }
+        let loads = Semaphore::new(MAX_CONCURRENT_LOADS);
+        Self { code, reuses_functions: false, loads, compiler, compiling: Mutex::new(()) }
+    }
+
+    /// Reuses the machine code of functions that were compiled for an earlier component, so that a changed component
+    /// compiles faster. Only for development: a component that attacks the compiler could change this code.
+    #[must_use]
+    pub fn reusing_functions(mut self) -> Self {
+        self.reuses_functions = true;
+        self
     }
 
     /// Returns the compiled component, from disk if it is there. `wasm` is awaited only to compile it, and only when no
@@ -126,8 +143,10 @@ impl CompiledCache {
     }
 
     async fn compile(&self, wasm: &[u8]) -> Result<Vec<u8>, CompileError> {
+        let functions = self.reuses_functions.then(|| self.code.folder.join(FUNCTIONS_FILE));
         let mut child = Command::new(&self.compiler)
             .arg("compile-component")
+            .args(functions)
             .env_clear()
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -203,14 +222,15 @@ impl CodeFolder {
 const REFUSED: i32 = 3;
 
 /// The compiling process: reads a component from standard input and writes its machine code to standard output. It
-/// sets its own limits before it reads anything. Returns the exit status.
-pub fn run_compiler() -> i32 {
+/// sets its own limits before it reads anything. `functions` is the file of the [`FunctionCache`], if there is one.
+/// Returns the exit status.
+pub fn run_compiler(functions: Option<&Path>) -> i32 {
     let limit = |amount| Rlimit { current: Some(amount), maximum: Some(amount) };
     for (resource, amount) in [
         (Resource::As, COMPILE_MEMORY_BYTES),
         (Resource::Cpu, COMPILE_CPU.as_secs()),
         (Resource::Core, 0),
-        (Resource::Fsize, 0),
+        (Resource::Fsize, if functions.is_some() { FUNCTIONS_FILE_BYTES } else { 0 }),
     ] {
         if let Err(error) = setrlimit(resource, limit(amount)) {
             eprintln!("the compiler could not set its resource limits: {error}");
@@ -224,9 +244,16 @@ pub fn run_compiler() -> i32 {
         eprintln!("the component could not be read: {error}");
         return 1;
     }
-    let compiled = super::engine(None).and_then(|engine| engine.precompile_component(&wasm));
+    let functions = functions.map(|path| Arc::new(FunctionCache::open(path)));
+    let compiled =
+        super::engine(None, functions.clone()).and_then(|engine| engine.precompile_component(&wasm));
     match compiled {
-        Ok(code) => i32::from(std::io::stdout().write_all(&code).is_err()),
+        Ok(code) => {
+            let is_written = std::io::stdout().write_all(&code).is_ok();
+            // Without the cache, the next component only takes longer.
+            let _stored = functions.map(|functions| functions.store());
+            i32::from(!is_written)
+        }
         Err(error) => {
             eprintln!("{error:#}");
             REFUSED

@@ -9,6 +9,7 @@ mod component;
 mod cpu_executor;
 mod cpu_time;
 mod error;
+mod function_cache;
 mod imports;
 mod invocation;
 mod limits;
@@ -20,6 +21,7 @@ mod sources;
 mod stdio;
 mod waiting;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use wasmtime::component::{HasSelf, Linker};
@@ -39,6 +41,7 @@ pub use self::component::{
     ComponentDigest, DescribedFunction, DescribedSdk, Description, InvalidComponent, PreparedComponent,
 };
 pub use self::error::{FunctionError, GuestError, Interrupt};
+use self::function_cache::FunctionCache;
 pub use self::invocation::{Call, Finished, Usage};
 pub use self::limits::{Limit, Limits};
 pub use self::log::{LogEntry, LogLevel, RunLog};
@@ -75,7 +78,7 @@ pub struct Sandbox {
 
 impl Sandbox {
     pub fn new(settings: &SandboxSettings, compiled: CompiledCache) -> Result<Self, SetupError> {
-        let engine = engine(Some(settings)).map_err(SetupError)?;
+        let engine = engine(Some(settings), None).map_err(SetupError)?;
         let linker = linker(&engine).map_err(SetupError)?;
         tick_epochs(&engine);
         Ok(Self {
@@ -90,7 +93,10 @@ impl Sandbox {
 
 /// Creates an engine. The compiler's engine and the runtime's engine must have the same settings, except for the
 /// allocation strategy.
-fn engine(settings: Option<&SandboxSettings>) -> wasmtime::Result<Engine> {
+fn engine(
+    settings: Option<&SandboxSettings>,
+    functions: Option<Arc<FunctionCache>>,
+) -> wasmtime::Result<Engine> {
     let mut config = Config::new();
     config
         .cranelift_opt_level(OptLevel::Speed)
@@ -130,6 +136,9 @@ fn engine(settings: Option<&SandboxSettings>) -> wasmtime::Result<Engine> {
             .async_stack_keep_resident(16 << 10)
             .max_unused_warm_slots(64);
         config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
+    }
+    if let Some(functions) = functions {
+        config.enable_incremental_compilation(functions)?;
     }
     Engine::new(&config)
 }

@@ -100,8 +100,9 @@ impl Reader {
     /// Changes a file as the block shows, and waits until `syncline dev` has run the new version.
     async fn change(&mut self, block: &Block) {
         let file = block.file.as_ref().expect("the sentence before the block names the file");
+        // A line that begins with a space is on both sides.
         let side = |sign: char| {
-            let lines = block.text.lines().filter_map(|line| line.strip_prefix(sign));
+            let lines = block.text.lines().filter_map(|line| line.strip_prefix([sign, ' ']));
             lines.collect::<Vec<_>>().join("\n")
         };
         let dev = self.dev.as_mut().expect("`syncline dev` is running");

@@ -12,15 +12,15 @@ def @@models@@() -> None:
     """Saves the @@models@@ that have changed since the last run."""
     query = @@query@@
     newest = None
-    with Writer("@@Model@@") as @@models@@:
+    with Writer("@@Model@@") as writer:
         # Newest first: what changes meanwhile moves to a page that was read, and nothing else is skipped.
         for page in http.get(LIST, query=query).pages(Paging.link(), @@Model@@):
             newest = newest or page[0].updated_at
-            @@models@@.save_all(page)
+            writer.save_all(page)
             if run.cancelled():
                 return
         if newest:
-            @@models@@.cursor(newest)
+            writer.cursor(newest)
 
 
 @action

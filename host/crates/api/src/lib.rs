@@ -243,7 +243,7 @@ const INTRODUCTION: &str = "\
     `Provider-Config-Key`, the unique key of the integration.\n\n\
     **Errors.** An error has the form `{\"error\": {\"code\": \"…\", \"message\": \"…\"}}`. Codes are stable. For \
     an invalid request, `errors` lists each problem with its path. Unknown members and query parameters \
-    are rejected with 400. Every response has an `X-Request-Id`, which is also in the host's log.\n\n\
+    are rejected with 400. Every response has an `X-Request-Id`, which the audit log also contains.\n\n\
     **Pagination.** Lists return a page. If `next_cursor` is not `null`, pass it as `cursor` to get the \
     next page. Cursors are opaque strings.\n\n\
     **Rate limits.** By default, the API has no fixed request rate; operators can limit the requests per \

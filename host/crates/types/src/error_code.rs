@@ -32,7 +32,8 @@ pub enum ErrorCode {
     /// The `Authorization` header contains no key, or uses a scheme other than `Bearer`.
     #[strum(message = "Send `Authorization: Bearer <secret key>`.")]
     MalformedAuthHeader,
-    /// The value is not a secret key: its checksum is wrong, or it is not 16 to 255 printable characters.
+    /// The value is not a secret key. A key that begins with `sk_syncline_` has a wrong checksum, or the key does not
+    /// have 16 to 255 printable characters.
     #[strum(message = "Copy the key again. It was mistyped or cut off.")]
     InvalidSecretKeyFormat,
     /// The secret key was revoked, or belongs to another installation.
@@ -127,8 +128,8 @@ pub enum ErrorCode {
     /// The connection's sync already has this variant.
     #[strum(message = "Use it, or choose another name.")]
     SyncVariantAlreadyExists,
-    /// The maximum number of these objects exists. The message contains the limit.
-    #[strum(message = "Delete some of them.")]
+    /// The connection's sync already has the maximum number of variants, which the message contains.
+    #[strum(message = "Delete variants that you no longer need.")]
     ResourceCapped,
     /// No function with this name, or with this name and type, is deployed for the integration.
     #[strum(message = "Correct the name, or deploy the function.")]
@@ -201,7 +202,8 @@ pub enum ErrorCode {
     /// The deletions of this run were approved before.
     #[strum(message = "No action is needed: the deletions are being applied.")]
     RunAlreadyApproved,
-    /// A later run of the sync has finished or was held, or the records were deleted.
+    /// A later run of the sync has succeeded, has held deletions itself, or has run without `track_deletes`. Or the
+    /// records were deleted.
     #[strum(message = "Look at the latest run.")]
     RunSuperseded,
     /// The environment has no outbound delivery or inbound webhook with this id, or it is older than the retention
@@ -210,7 +212,7 @@ pub enum ErrorCode {
     UnknownWebhook,
     /// The webhook is being sent or processed at this moment, so it cannot be sent again yet; or it is a handshake,
     /// which is not processed.
-    #[strum(message = "Try again in a few seconds.")]
+    #[strum(message = "Try again in a few seconds. A handshake cannot be processed again.")]
     WebhookInFlight,
     /// The catalogue has no signature scheme for webhooks of the integration's provider.
     #[strum(
@@ -370,11 +372,12 @@ pub enum ErrorCode {
     InvalidActionOutput,
     /// The function returned an error, whose message is `message`. `payload` contains its details. Without details,
     /// `payload` contains the function's own `code` and `message`.
-    #[strum(message = "See the function's documentation.")]
+    #[strum(message = "Find the cause with `syncline runs logs ID`.")]
     ActionScriptRuntimeError,
-    /// The provider answered with an error that the function did not handle. `upstream` contains the answer; `payload`
-    /// contains its body or the body's member `payload`. A complete JSON body is parsed. The SDK keeps the first
-    /// 10,000 bytes of the body, and [a function can return more](how-to/write-functions-in-rust.md#errors).
+    /// The provider answered with an error that the function did not handle. `upstream` contains the answer, with at
+    /// most the first 10,000 bytes of its body. `payload` contains the body or, if it has one, the body's member
+    /// `payload`. A body that was cut off is text, even if it was JSON. To return more, [handle the response in the
+    /// function](how-to/write-functions-in-rust.md#errors).
     #[strum(
         message = "See the provider's answer. A 401 means that the provider rejected the connection's credentials."
     )]
@@ -390,15 +393,15 @@ pub enum ErrorCode {
     /// The function exceeded another limit. `payload` is `{"limit": NAME}`: `cpu`, `memory`, `table`, `stack`, `log`,
     /// `output`, `requests`, `records` or `stream`.
     #[strum(
-        message = "Reduce the function's work, or raise the limit in `syncline.toml`. `table` and `stack` are fixed."
+        message = "Reduce the function's work, or raise the limit in `syncline.toml`. `table` and `stack` are fixed. An operator can raise `stream` with `SYNCLINE_MAX_STREAM_RECORDS`."
     )]
     LimitExceeded,
     /// The provider is rate limiting this connection or its integration for longer than the function or `/proxy` can
     /// wait.
     #[strum(message = "Try again after `Retry-After` seconds.")]
     RateLimited,
-    /// An asynchronous action was given up, because five hosts stopped while they ran it. As the state of a sync's
-    /// run: its host did not renew the lease, and another attempt continues from the checkpoint.
+    /// An asynchronous action was given up, because five hosts stopped while they ran it. If a sync's run in state
+    /// `lost` has this code, its host did not renew the lease, and another attempt continues from the checkpoint.
     #[strum(message = "Check the logs of those hosts: the function may be the cause.")]
     HostLost,
     /// A later attempt of the same run has taken over (syncs only), or the connection was deleted while its action ran.
@@ -418,10 +421,14 @@ pub enum ErrorCode {
     #[strum(message = "Resolve the conflict that the message names.")]
     ConflictingDeployment,
     /// The bundle asks for capabilities that the active version does not have. `payload.new_capabilities` lists them.
-    #[strum(message = "Check the capabilities, then deploy with `accept_capabilities=true`.")]
+    #[strum(
+        message = "Check the capabilities, then deploy with `--accept-capabilities` or, over the API, `accept_capabilities=true`."
+    )]
     CapabilitiesNotAccepted,
     /// The environment requires signed bundles, and this one has no signature.
-    #[strum(message = "Sign the bundle with minisign, and send the signature in `Bundle-Signature`.")]
+    #[strum(
+        message = "Sign the bundle with minisign, and deploy it with `--signature`, or send the signature in `Bundle-Signature`."
+    )]
     BundleSignatureRequired,
     /// The signature of the bundle is malformed, does not belong to it, or was made with a key that the environment does
     /// not trust.
@@ -442,13 +449,16 @@ pub enum ErrorCode {
     /// The route does not accept this method. The `Allow` header lists those that it accepts.
     #[strum(message = "Use one of the listed methods.")]
     MethodNotAllowed,
-    /// This version does not offer the feature: quick-start integrations, and the code of functions.
-    #[strum(message = "Do not use this feature.")]
+    /// This version does not offer `POST /integrations/quickstart`, and neither `GET
+    /// /integrations/{unique_key}/functions/{name}/code` nor `DELETE /integrations/{unique_key}/functions/{name}`.
+    #[strum(message = "Do not use these routes.")]
     NotImplemented,
     /// An error occurred in the host. The cause is in the host's log and never in the answer.
-    #[strum(message = "Try again. If the error persists, search the host's log for the request id.")]
+    #[strum(
+        message = "Try again. If the error persists, search the host's log for the time of the request. With `RUST_LOG=debug`, its lines contain the request id."
+    )]
     InternalServerError,
-    /// A full sync did not see more than half of 100 or more live records again (both numbers are configurable).
+    /// More than half of 100 or more live records were missing from a full sync (both numbers are configurable).
     /// Nothing was deleted. `details` contains `model`, `unseen` and `live`.
     #[strum(
         message = "Approve the deletions, or correct the cause and trigger the sync: see [Approve held deletions](how-to/approve-held-deletions.md)."
@@ -463,14 +473,16 @@ pub enum ErrorCode {
     /// The sync returned an error, whose message is `message`. `details` contains its details. Without details,
     /// `details` contains the function's own `code` and `message`.
     #[strum(
-        message = "See the function's documentation. The sync is retried after 10, 20 and 40 seconds, and then at each scheduled run."
+        message = "Find the cause with `syncline runs logs ID`. The sync is retried after 10, 20 and 40 seconds, and then at each scheduled run."
     )]
     SyncScriptFailure,
     /// The function that handles a provider's webhook returned an error, as described for `sync_script_failure`.
-    #[strum(message = "See the function's documentation. The function is called again with growing delays.")]
+    #[strum(
+        message = "Find the cause with `syncline runs logs ID`. The function is called again with growing delays."
+    )]
     WebhookScriptFailure,
     /// The function that handles an event of a connection returned an error, as described for `sync_script_failure`.
-    #[strum(message = "See the function's documentation.")]
+    #[strum(message = "Find the cause with `syncline runs logs ID`.")]
     LifecycleScriptFailure,
     /// The sync makes no progress. Either several attempts in a row (five by default) were interrupted before they
     /// moved the checkpoint or changed a record. Or one attempt committed nothing new for longer than its limit
@@ -499,7 +511,9 @@ pub enum ErrorCode {
     #[strum(message = "Reload the page and submit the form again.")]
     CrossSiteRequest,
     /// The link to create an account or to choose a password was used, has expired or never existed.
-    #[strum(message = "Ask an administrator for a new link, or restart a host that has no account yet.")]
+    #[strum(
+        message = "Ask an administrator for a new link. If the dashboard has no account yet, restart the host: it prints a new link."
+    )]
     InvalidAccountLink,
     /// The account of the dashboard does not exist.
     #[strum(message = "Reload the list of accounts. Another administrator may have deleted it.")]

@@ -120,7 +120,7 @@ pub(super) struct ServeArgs {
     /// How long a host may miss its heartbeats before another host takes over its runs
     #[arg(long, env = "SYNCLINE_LEASE_SECONDS", default_value_t = 30, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=DAY_SECONDS))]
     lease_seconds: u64,
-    /// Hold the deletions of a full sync for approval if it did not find more than this share of its records
+    /// Hold the deletions of a full sync for approval if more than this share of the live records is missing from it
     #[arg(long, env = "SYNCLINE_HOLD_DELETIONS_ABOVE", default_value_t = 0.5, value_name = "SHARE", value_parser = parse_share)]
     hold_deletions_above: f64,
     /// Never hold deletions of a sync that has fewer records than this

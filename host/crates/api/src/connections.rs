@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
+use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -286,7 +287,7 @@ pub(super) async fn get_connection(
         if !shows_refresh_token {
             remove_refresh_tokens(&mut described.connection.connection_config);
         }
-        ConnectionBody::new(described, credentials)
+        ConnectionBody::new(described, credentials, iso_with_offset)
     };
     match app.connections.fetch(&client.environment, &key, &id, options, &client.actor()).await {
         Ok(fetched) => {
@@ -302,8 +303,13 @@ pub(super) async fn get_connection(
 }
 
 impl ConnectionBody {
-    /// `credentials` is `None` if the client lacks the scope for them, or if they could not be refreshed.
-    fn new(described: DescribedConnection, credentials: Option<Value>) -> Self {
+    /// `credentials` is `None` if the client lacks the scope for them, or if they could not be refreshed. `format`
+    /// formats the times.
+    fn new(
+        described: DescribedConnection,
+        credentials: Option<Value>,
+        format: fn(DateTime<Utc>) -> String,
+    ) -> Self {
         let DescribedConnection { connection, errors } = described;
         Self {
             id: connection.pk.0,
@@ -316,9 +322,9 @@ impl ConnectionBody {
             metadata: connection.metadata,
             connection_config: connection.connection_config,
             webhook_url_override: connection.webhook_url_override,
-            created_at: iso_with_offset(connection.created_at),
-            updated_at: iso_with_offset(connection.updated_at),
-            last_fetched_at: connection.last_fetched_at.map(iso_with_offset),
+            created_at: format(connection.created_at),
+            updated_at: format(connection.updated_at),
+            last_fetched_at: connection.last_fetched_at.map(format),
             credentials: credentials.unwrap_or_else(|| Value::Object(Map::new())),
         }
     }

@@ -16,6 +16,7 @@ use super::{App, ConnectionBody, parse_name};
 use crate::error::ApiError;
 use crate::extract::{ApiJson, EnvironmentAuth, MAX_MEDIUM_BODY_BYTES, NoQuery};
 use crate::tags::{EndUser, Organization, checked_tags, generated_tags};
+use crate::time::iso;
 use syncline_auth::{CredentialsError, Scope, StoredCredentials, remove_refresh_tokens, rights};
 use syncline_engine::ImportedConnection;
 use syncline_providers::{Provider, check_credential};
@@ -98,9 +99,9 @@ pub(crate) struct ImportRequest {
                 "metadata": {"region": "eu"},
                 "connection_config": {},
                 "webhook_url_override": null,
-                "created_at": "2026-03-01T09:00:00.000+00:00",
-                "updated_at": "2026-03-01T09:00:00.000+00:00",
-                "last_fetched_at": "2026-03-01T09:00:00.000+00:00",
+                "created_at": "2026-03-01T09:00:00.000Z",
+                "updated_at": "2026-03-01T09:00:00.000Z",
+                "last_fetched_at": "2026-03-01T09:00:00.000Z",
                 "credentials": {"type": "API_KEY", "apiKey": "sk_test_1"}
             }),
         ),
@@ -148,7 +149,8 @@ pub(crate) async fn import_connection(
         app.connections.import(&client.environment, &integration, imported, &client.actor()).await?;
     remove_refresh_tokens(&mut described.connection.connection_config);
     let credentials = client.allows(Scope::ConnectionsReadCredentials).then_some(shown);
-    Ok((StatusCode::CREATED, Json(ConnectionBody::new(described, credentials))))
+    // Clients of this route expect times with `Z`, and clients of the others with an offset.
+    Ok((StatusCode::CREATED, Json(ConnectionBody::new(described, credentials, iso))))
 }
 
 fn no_metadata() -> Box<RawValue> {

@@ -161,7 +161,7 @@ class Acme(BaseHTTPRequestHandler):
         if path == "/login":
             login = json.loads(body)
             expected = {"username": "ada", "password": PIN, "organizationId": "org-1", "devKey": "dev-1"}
-            return self.answer(200, {"sessionId": issue()}) if login == expected else self.answer(401, {"code": "BDC_1101", "message": "invalid login"})
+            return self.answer(200, {"sessionId": issue(), "userId": "user-1"}) if login == expected else self.answer(401, {"code": "BDC_1101", "message": "invalid login"})
         if path == "/grant":
             headers, text, status = grants.create_token_response(self.path, "POST", body, dict(self.headers))
             return self.answer(status, json.loads(text))

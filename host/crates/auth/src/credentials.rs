@@ -329,7 +329,13 @@ fn exchanged_json(mode: AuthMode, token: &ExchangedToken) -> Value {
     wire.insert("token".to_owned(), json!(token.token.as_ref().map(Secret::expose)));
     wire.insert("refresh_token".to_owned(), json!(token.refresh_token.as_ref().map(Secret::expose)));
     wire.insert("expires_at".to_owned(), json!(token.expires_at));
-    wire.insert("raw".to_owned(), parse_raw(&token.raw));
+    let raw = parse_raw(&token.raw);
+    if mode == AuthMode::Bill {
+        // The names that existing clients read.
+        wire.insert("session_id".to_owned(), wire["token"].clone());
+        wire.insert("user_id".to_owned(), raw["userId"].clone());
+    }
+    wire.insert("raw".to_owned(), raw);
     Value::Object(wire)
 }
 

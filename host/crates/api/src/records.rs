@@ -26,6 +26,7 @@ pub(super) const DEFAULT_LIMIT: i64 = 100;
 /// A larger limit is lowered to this value instead of rejected: the cursor keeps paging correct.
 pub(super) const MAX_LIMIT: i64 = 500;
 const MAX_IDS: usize = 100;
+const MAX_ID_CHARS: usize = 256;
 const MAX_CURSOR_BYTES: usize = 1000;
 
 #[derive(Debug, Deserialize)]
@@ -102,7 +103,7 @@ struct RecordMetadata {
         ("limit" = Option<i64>, Query, description = "Page size, at least 1. Default: 100. Values above 500 are treated as 500."),
         ("filter" = Option<String>, Query, description = "Returns only records whose last change is one of these: `added`, `updated`, `deleted`. Separate several values with commas."),
         ("cursor" = Option<String>, Query, description = "`next_cursor` of the previous page, or a record's own `cursor`. Omit it to start at the first record."),
-        ("ids" = Option<Vec<String>>, Query, description = "Returns only the records with these ids, at most 100. Repeat the parameter for several ids: `ids=a&ids=b`."),
+        ("ids" = Option<Vec<String>>, Query, description = "Returns only the records with these ids, at most 100 of 1 to 256 characters. Repeat the parameter for several ids: `ids=a&ids=b`."),
     ),
     responses(
         (
@@ -265,6 +266,14 @@ fn check(query: ListQuery) -> Result<RecordQuery, ApiError> {
     if ids.len() > MAX_IDS {
         let message = format!("at most {MAX_IDS} ids are allowed in one request");
         return Err(ApiError::query("too_big", &["ids"], message));
+    }
+    for id in &ids {
+        let length = id.chars().count();
+        if !(1..=MAX_ID_CHARS).contains(&length) {
+            let code = if length == 0 { "too_small" } else { "too_big" };
+            let message = format!("each id must have 1 to {MAX_ID_CHARS} characters (got {length})");
+            return Err(ApiError::query(code, &["ids"], message));
+        }
     }
     Ok(RecordQuery { model, variant, cursor: query.cursor, modified_since, actions, ids, limit })
 }

@@ -65,6 +65,10 @@ soak: guests ## kill hosts and Postgres at random, for MINUTES=5 or ROUNDS=…; 
 	SEED=$(SEED) ROUNDS=$(ROUNDS) MINUTES=$(if $(ROUNDS),$(MINUTES),$(or $(MINUTES),5)) scripts/test-postgres \
 		cargo nextest run --workspace --test it --profile soak -E 'test(/^chaos::/)'
 
+.PHONY: conformance
+conformance: guests ## check the REST API statement by statement, and print a table of statements with their results
+	scripts/test-postgres cargo nextest run --workspace --test it --profile conformance -E 'test(/^conformance::/)'
+
 .PHONY: fuzz
 fuzz: guests ## send about 20,000 generated requests to a host; EXAMPLES=… sets the number for each operation
 	SYNCLINE_FUZZ_EXAMPLES=$(or $(EXAMPLES),130) scripts/test-postgres \

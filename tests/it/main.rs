@@ -17,6 +17,7 @@ mod citus;
 mod clients;
 mod commands;
 mod compatibility;
+mod conformance;
 mod connect_sessions;
 mod connect_ui;
 mod connections;

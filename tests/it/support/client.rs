@@ -4,7 +4,7 @@ use std::sync::Once;
 
 use serde_json::{Value, json};
 
-use super::operations::check_documented;
+use super::operations::undocumented;
 use super::{Answer, Bundle, Connection, SHOP_KEY, Shop};
 
 /// The API of one host, with one key.
@@ -123,6 +123,13 @@ impl Request {
 
     /// Sends the request. Fails if the OpenAPI document does not mention the response.
     pub async fn send(self) -> Answer {
+        let (answer, undocumented) = self.send_and_compare().await;
+        assert!(undocumented.is_none(), "{}", undocumented.unwrap_or_default());
+        answer
+    }
+
+    /// Sends the request. Also returns what the OpenAPI document does not mention about the response.
+    pub async fn send_and_compare(self) -> (Answer, Option<String>) {
         let (name, response) = self.open().await;
         let (status, headers) = (response.status(), response.headers().clone());
         let path = response.url().path().to_owned();
@@ -132,8 +139,8 @@ impl Request {
         };
         let answer = Answer { request: name, status, headers, body };
         let method = answer.request.split(' ').next().unwrap_or_default();
-        check_documented(method, &path, &answer);
-        answer
+        let undocumented = undocumented(method, &path, &answer);
+        (answer, undocumented)
     }
 
     /// Sends a request to a host that may die before it responds.

@@ -4,5 +4,7 @@
 //! differs, and prints a table of the results. `make conformance` shows the tables of all sections.
 
 mod authentication;
+mod catalogue;
 mod conventions;
+mod integrations;
 mod support;

@@ -5,6 +5,10 @@
 
 mod authentication;
 mod catalogue;
+mod connections;
 mod conventions;
+mod credentials;
+mod imports;
 mod integrations;
+mod metadata;
 mod support;

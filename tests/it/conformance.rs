@@ -5,6 +5,8 @@
 
 mod authentication;
 mod catalogue;
+mod connect_sessions;
+mod connecting;
 mod connections;
 mod conventions;
 mod credentials;

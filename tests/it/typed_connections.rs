@@ -8,7 +8,7 @@ use crate::support::{
     TestDatabase, query, text,
 };
 
-const TWO_STEP: &str = r#"
+pub const TWO_STEP: &str = r#"
 auth_mode = "TWO_STEP"
 token_url = "{acme}/token"
 token_response = { access_token = "data.token", refresh_token = "data.refresh", expires_in = "data.seconds" }
@@ -19,7 +19,7 @@ connection_config.user = { title = "User", description = "Who you are.", pattern
 proxy = { base_url = "{acme}", verification = { method = "GET", endpoint = "/me" } }
 "#;
 
-const SIGNED_TOKEN: &str = r#"
+pub const SIGNED_TOKEN: &str = r#"
 auth_mode = "JWT"
 credentials.id = { title = "Key ID", description = "Of the key.", example = "key-1" }
 credentials.secret = { title = "Key", description = "Signs.", secret = true }
@@ -33,7 +33,7 @@ token_request = { body = { assertion = "${jwt}" } }
 token_response = { access_token = "data.token", expires_in = "data.seconds" }
 "#;
 
-const BILL: &str = r#"
+pub const BILL: &str = r#"
 auth_mode = "BILL"
 token_url = "{acme}/login"
 token_lifetime = 2100
@@ -46,7 +46,7 @@ credentials.dev_key = { title = "Key", description = "Yours.", secret = true }
 proxy = { base_url = "{acme}", headers = { sessionid = "${accessToken}", devkey = "${credentials.dev_key}" }, verification = { method = "GET", endpoint = "/bill" } }
 "#;
 
-const TOKEN_BASED: &str = r#"
+pub const TOKEN_BASED: &str = r#"
 auth_mode = "TBA"
 signature_method = "HMAC-SHA256"
 credentials.token_id = { title = "Token", description = "Yours." }
@@ -55,7 +55,7 @@ connection_config.accountId = { title = "Account", description = "Yours.", examp
 proxy = { base_url = "{acme}", verification = { method = "GET", endpoint = "/signed?limit=1" } }
 "#;
 
-const SIGNATURE: &str = r#"
+pub const SIGNATURE: &str = r#"
 auth_mode = "SIGNATURE"
 signature = "WSSE"
 credentials.username = { title = "User", description = "Yours." }
@@ -63,7 +63,7 @@ credentials.password = { title = "Password", description = "Yours.", secret = tr
 proxy = { base_url = "{acme}", verification = { method = "GET", endpoint = "/wsse" } }
 "#;
 
-const CLIENT_CREDENTIALS: &str = r#"
+pub const CLIENT_CREDENTIALS: &str = r#"
 auth_mode = "OAUTH2_CC"
 token_url = "{acme}/grant"
 token_request_auth_method = "basic"

@@ -13,4 +13,8 @@ mod credentials;
 mod imports;
 mod integrations;
 mod metadata;
+mod pruning;
+mod record_pages;
+mod records;
+mod retention;
 mod support;

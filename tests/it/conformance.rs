@@ -3,6 +3,8 @@
 //! Each test is one section of the specification. It checks every statement of its section, also after one that
 //! differs, and prints a table of the results. `make conformance` shows the tables of all sections.
 
+mod actions;
+mod async_actions;
 mod authentication;
 mod catalogue;
 mod connect_sessions;
@@ -14,6 +16,7 @@ mod frequencies;
 mod imports;
 mod integrations;
 mod metadata;
+mod proxy;
 mod pruning;
 mod record_pages;
 mod records;

@@ -1,0 +1,166 @@
+//! The disturbances of a round.
+
+use std::time::{Duration, Instant};
+
+use chrono::Utc;
+use rand::Rng;
+use serde_json::{Value, json};
+
+use super::{Chaos, SETTLE_TIMEOUT, VARIANT};
+use crate::support::Connection;
+
+/// A disturbance in the middle of a round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Disturbance {
+    /// `kill -9` of a host.
+    HostKilled,
+    /// `kill -9` of Postgres.
+    DatabaseKilled,
+    /// `kill -9` of a host and Postgres.
+    BothKilled,
+    /// A host freezes for longer than its lease.
+    HostFrozen,
+    /// A host stops gracefully.
+    HostStopped,
+    HostJoins,
+    Triggered,
+    Reset,
+    CacheEmptied,
+    Paused,
+    Started,
+    VariantCreated,
+    VariantDeleted,
+}
+
+impl Disturbance {
+    pub const ALL: [Self; 13] = [
+        Self::HostKilled,
+        Self::DatabaseKilled,
+        Self::BothKilled,
+        Self::HostFrozen,
+        Self::HostStopped,
+        Self::HostJoins,
+        Self::Triggered,
+        Self::Reset,
+        Self::CacheEmptied,
+        Self::Paused,
+        Self::Started,
+        Self::VariantCreated,
+        Self::VariantDeleted,
+    ];
+}
+
+impl Chaos {
+    pub async fn disturb(&mut self, disturbance: Disturbance) {
+        // The first host is spared when possible, so that leaks show over time.
+        let spared_hosts = usize::from(self.least_hosts > 1);
+        let victim = self.random.random_range(spared_hosts..self.hosts.len().max(spared_hosts + 1));
+        match disturbance {
+            Disturbance::HostKilled | Disturbance::HostStopped if victim >= self.hosts.len() => {}
+            Disturbance::HostKilled => {
+                self.hosts.remove(victim).kill();
+            }
+            Disturbance::DatabaseKilled => {
+                self.server.kill().await;
+                self.server.start_again().await;
+            }
+            Disturbance::BothKilled => {
+                self.server.kill().await;
+                if victim < self.hosts.len() {
+                    self.hosts.remove(victim).kill();
+                }
+                self.server.start_again().await;
+            }
+            Disturbance::HostFrozen => {
+                let host = &self.hosts[victim.min(self.hosts.len() - 1)];
+                host.freeze();
+                tokio::time::sleep(Duration::from_millis(self.random.random_range(1_100..1_600))).await;
+                host.thaw();
+            }
+            Disturbance::HostStopped => {
+                self.hosts.remove(victim).stop().await;
+            }
+            Disturbance::HostJoins if self.hosts.len() < self.most_hosts => self.add_host().await,
+            Disturbance::HostJoins => {}
+            Disturbance::Triggered => self.command_random("trigger").await,
+            Disturbance::Paused => self.command_random("pause").await,
+            Disturbance::Started => self.command_random("start").await,
+            Disturbance::Reset => {
+                // Not on the steps: a reader would see steps that are saved twice.
+                let connection = [&self.full, &self.wild][self.random.random_range(0..2)];
+                self.reset(connection, json!({ "reset": true })).await;
+            }
+            Disturbance::CacheEmptied => {
+                let since = Utc::now();
+                let opts = json!({ "reset": true, "emptyCache": true });
+                if self.reset(&self.wild, opts).await {
+                    self.emptied_since = Some(since);
+                }
+            }
+            Disturbance::VariantCreated => _ = self.request_variant("POST").await,
+            Disturbance::VariantDeleted => {
+                let status = self.request_variant("DELETE").await;
+                self.is_variant_in_doubt |= !matches!(status, Some(200 | 404));
+            }
+        }
+        if self.hosts.is_empty() {
+            self.add_host().await;
+        }
+        self.live_hosts.set(&self.hosts);
+    }
+
+    /// Sends a command for all syncs of a random connection.
+    async fn command_random(&mut self, command: &str) {
+        let connection = [&self.full, &self.steps, &self.wild][self.random.random_range(0..3)];
+        self.command(connection, command).await;
+    }
+
+    /// Returns `false` if no host has accepted the command.
+    async fn command(&self, connection: &Connection, command: &str) -> bool {
+        let mut body = identifiers(connection);
+        body["syncs"] = json!([]);
+        self.send("POST", &format!("/sync/{command}"), &body).await == Some(200)
+    }
+
+    /// Returns `false` if no host has accepted the reset.
+    async fn reset(&self, connection: &Connection, opts: Value) -> bool {
+        let mut body = identifiers(connection);
+        body["syncs"] = json!(["numbers"]);
+        body["opts"] = opts;
+        self.send("POST", "/sync/trigger", &body).await == Some(200)
+    }
+
+    async fn request_variant(&self, method: &str) -> Option<u16> {
+        self.send(method, &format!("/sync/numbers/variant/{VARIANT}"), &identifiers(&self.wild)).await
+    }
+
+    /// Sends a request to any live host. `None` means that the outcome is unknown.
+    async fn send(&self, method: &str, path: &str, body: &Value) -> Option<u16> {
+        let request = self.live_hosts.any()?.request(method, path).json(body).try_send();
+        match tokio::time::timeout(Duration::from_secs(2), request).await {
+            Ok(Ok(answer)) => Some(answer.status.as_u16()),
+            _ => None,
+        }
+    }
+
+    /// Starts paused syncs, repeats unconfirmed requests, and triggers every sync once more.
+    pub async fn finish_pending(&mut self) {
+        let began = Instant::now();
+        while self.is_variant_in_doubt {
+            assert!(began.elapsed() < SETTLE_TIMEOUT, "the variant cannot be deleted");
+            self.is_variant_in_doubt = !matches!(self.request_variant("DELETE").await, Some(200 | 404));
+        }
+        for connection in [&self.full, &self.steps, &self.wild] {
+            for command in ["start", "trigger"] {
+                while !self.command(connection, command).await {
+                    assert!(began.elapsed() < SETTLE_TIMEOUT, "no host accepts a command");
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            }
+        }
+    }
+}
+
+fn identifiers(connection: &Connection) -> Value {
+    json!({ "provider_config_key": connection.integration, "connection_id": connection.id })
+}

@@ -1,0 +1,45 @@
+//! The Postgres of a sequence, which a disturbance can kill.
+
+use rustix::process::{Pid, Signal, kill_process};
+use sqlx::ConnectOptions;
+use syncline::private_postgres::PrivatePostgres;
+use tempfile::TempDir;
+
+/// A durable Postgres: the private one that hosts bring along.
+pub struct Server {
+    folder: TempDir,
+    postgres: Option<PrivatePostgres>,
+}
+
+impl Server {
+    pub async fn start() -> Self {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = TempDir::new().expect("a temporary folder can be made");
+        // Postgres cannot run as root. If the tests do, it runs as another user, who needs access to this folder.
+        let passable = std::fs::Permissions::from_mode(0o711);
+        std::fs::set_permissions(folder.path(), passable).expect("the folder is writable");
+        let mut server = Self { folder, postgres: None };
+        server.start_again().await;
+        server
+    }
+
+    pub async fn start_again(&mut self) {
+        let data_dir = self.folder.path().join("data");
+        self.postgres = Some(PrivatePostgres::start(&data_dir).await.expect("Postgres starts"));
+    }
+
+    pub fn url(&self) -> String {
+        self.postgres.as_ref().expect("Postgres is running").connect_options().to_url_lossy().to_string()
+    }
+
+    /// Kills the process without a graceful stop.
+    pub async fn kill(&mut self) {
+        let pid_file = self.folder.path().join("data/postgres/postmaster.pid");
+        let pid = std::fs::read_to_string(pid_file).expect("Postgres is running");
+        let pid = pid.lines().next().and_then(|line| line.parse().ok()).and_then(Pid::from_raw);
+        kill_process(pid.expect("the first line is a process id"), Signal::KILL)
+            .expect("Postgres is running");
+        let mut postgres = self.postgres.take().expect("Postgres is running");
+        postgres.ended().await;
+    }
+}

@@ -1,6 +1,6 @@
-//! Hosts and their database crash, freeze, leave and join at random moments. Meanwhile syncs run, readers follow them,
-//! and clients trigger, reset, pause and start syncs and create and delete variants. After each round, everything has
-//! to be as if nothing had happened.
+//! Hosts and their database crash, freeze, leave and join at random moments, and the network between them fails.
+//! Meanwhile syncs run, readers follow them, and clients trigger, reset, pause and start syncs and create and delete
+//! variants. After each round, everything has to be as if nothing had happened.
 //!
 //! `make test` runs rounds for about 100 seconds. `make soak` runs them for as long as requested and prints what it
 //! did. `SEED` repeats the same rounds; the moments within a round are only as exact as the machine's clock.
@@ -8,11 +8,13 @@
 mod checks;
 mod disturbances;
 mod footprint;
+mod network;
 mod provider;
 mod readers;
 mod server;
+mod site;
+mod tally;
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
@@ -20,18 +22,20 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use serde_json::json;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use self::disturbances::Disturbance;
 use self::footprint::{Footprint, assert_flat};
 use self::provider::Provider;
 use self::readers::{Follower, LiveHosts, follow};
-use self::server::Server;
-use crate::support::{Bundle, Connection, Host, HostOptions, Receiver, TestDatabase};
+use self::site::{Member, Site};
+use self::tally::Tally;
+use crate::support::{Bundle, Connection, eventually};
 
 /// How long everything may take to settle after a round.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long new rounds are started by default.
+/// How long new rounds are started by default, counted from the start of the test.
 const DEFAULT_DURATION: Duration = Duration::from_secs(100);
 /// Names of the connections. On the wild one, the cache is emptied and variants are created and deleted, which readers
 /// would notice.
@@ -58,10 +62,8 @@ fn setting(name: &str) -> Option<u64> {
 
 /// Fields are dropped in order: the hosts before their database.
 struct Chaos {
-    hosts: Vec<Host>,
-    db: TestDatabase,
-    server: Server,
-    receiver: Receiver,
+    hosts: Vec<Member>,
+    site: Site,
     random: StdRng,
     live_hosts: LiveHosts,
     least_hosts: usize,
@@ -75,7 +77,9 @@ struct Chaos {
     /// No host has confirmed whether the variant was deleted.
     is_variant_in_doubt: bool,
     followers: [Follower; 2],
-    disturbances: BTreeMap<Disturbance, u32>,
+    /// Disturbances that last longer than a moment. Each reports itself if it really happened.
+    ongoing: JoinSet<Option<Disturbance>>,
+    tally: Tally,
 }
 
 impl Chaos {
@@ -87,6 +91,7 @@ impl Chaos {
         let time = time.or(rounds.is_none().then_some(DEFAULT_DURATION));
         let rounds = rounds.unwrap_or(u64::MAX);
         println!("SEED={seed}, {least_hosts} to {most_hosts} hosts");
+        let began = Instant::now();
         let mut chaos = Self::begin(seed, least_hosts, most_hosts).await;
         let stop = CancellationToken::new();
         let [full, steps] = chaos.followers.clone();
@@ -95,7 +100,6 @@ impl Chaos {
         let (live_hosts, connection) = (chaos.live_hosts.clone(), chaos.steps.through(&chaos.hosts[0]));
         let steps = tokio::spawn(follow(live_hosts, connection, "Step", steps, stop.clone()));
 
-        let began = Instant::now();
         let mut done = 0;
         let mut footprints = Vec::new();
         while done < rounds && time.is_none_or(|time| began.elapsed() < time) {
@@ -104,28 +108,29 @@ impl Chaos {
             assert!(!full.is_finished() && !steps.is_finished(), "a reader found something wrong");
             footprints.push(Footprint::of(&chaos.hosts[0]));
             println!(
-                "round {done}: {} s, {:?}, {}",
+                "round {done}: {} s, {}, {}",
                 began.elapsed().as_secs(),
-                chaos.disturbances,
+                chaos.tally,
                 footprints[footprints.len() - 1]
             );
         }
         stop.cancel();
         full.await.expect("the reader found nothing wrong");
         steps.await.expect("the reader found nothing wrong");
-        println!("SEED={seed}: {done} rounds in {} s, {:?}", began.elapsed().as_secs(), chaos.disturbances);
+        println!("SEED={seed}: {done} rounds in {} s, {}", began.elapsed().as_secs(), chaos.tally);
         assert_flat(&footprints);
     }
 
     async fn begin(seed: u64, least_hosts: usize, most_hosts: usize) -> Self {
-        let server = Server::start().await;
-        let db = TestDatabase::create_on(&server.url()).await;
-        let receiver = Receiver::start().await;
-        let mut hosts = vec![options(&db, &receiver).spawn().await];
+        let mut random = StdRng::seed_from_u64(seed);
+        let site = Site::prepare().await;
+        let mut hosts = vec![site.spawn_host(is_remote(&mut random)).await];
         hosts[0].deploy(&Bundle::example("minimal").tracking_deletes("numbers")).await;
         hosts[0].deploy(&Bundle::guest("hostile")).await;
-        let url = receiver.url("/hooks");
-        db.execute(&format!("UPDATE environments SET webhook_url = '{url}', on_auth_creation = false")).await;
+        let url = site.receiver.url("/hooks");
+        site.db
+            .execute(&format!("UPDATE environments SET webhook_url = '{url}', on_auth_creation = false"))
+            .await;
         let nothing = json!({ "count": 0, "steps": 0 });
         let full = hosts[0].connect_as(FULL, "minimal", nothing.clone()).await;
         let steps = hosts[0].connect_as(STEPS, "hostile", nothing.clone()).await;
@@ -134,15 +139,13 @@ impl Chaos {
         full.wait_until_idle().await;
         steps.wait_until_idle().await;
         while hosts.len() < least_hosts {
-            hosts.push(options(&db, &receiver).spawn().await);
+            hosts.push(site.spawn_host(is_remote(&mut random)).await);
         }
         let live_hosts = LiveHosts::default();
         live_hosts.set(&hosts);
         Self {
-            random: StdRng::seed_from_u64(seed),
-            server,
-            db,
-            receiver,
+            random,
+            site,
             hosts,
             live_hosts,
             least_hosts,
@@ -154,7 +157,8 @@ impl Chaos {
             emptied_since: None,
             is_variant_in_doubt: false,
             followers: Default::default(),
-            disturbances: BTreeMap::new(),
+            ongoing: JoinSet::new(),
+            tally: Tally::default(),
         }
     }
 
@@ -165,7 +169,8 @@ impl Chaos {
         self.wild.through(host).set_metadata(orders).await;
         let orders = json!({ "steps": self.provider.steps, "pause_ms": 20 });
         self.steps.through(host).set_metadata(orders).await;
-        self.db
+        self.site
+            .db
             .execute(
                 "UPDATE schedules SET due_at = now(), due_reason = 'trigger'
                  WHERE run_id IS NULL AND sync_name IN ('numbers', 'steps');
@@ -175,9 +180,12 @@ impl Chaos {
         for _ in 0..self.random.random_range(6..=18) {
             tokio::time::sleep(Duration::from_millis(self.random.random_range(0..120))).await;
             let disturbance = *Disturbance::ALL.choose(&mut self.random).expect("there are some");
-            self.disturb(disturbance).await;
-            *self.disturbances.entry(disturbance).or_default() += 1;
+            self.tally.choose(disturbance);
+            if self.disturb(disturbance).await {
+                self.tally.note(disturbance);
+            }
         }
+        self.wait_for_ongoing().await;
         while self.hosts.len() < self.least_hosts {
             self.add_host().await;
         }
@@ -186,20 +194,31 @@ impl Chaos {
         self.check().await;
     }
 
+    /// Waits until the disturbances that last longer have ended, and every host is ready again.
+    async fn wait_for_ongoing(&mut self) {
+        while let Some(ended) = self.ongoing.join_next().await {
+            if let Some(disturbance) = ended.expect("a disturbance does not panic") {
+                self.tally.note(disturbance);
+            }
+        }
+        for host in &self.hosts {
+            let ready = host.with_key(None);
+            eventually("the host is ready again", async || {
+                (ready.get("/ready").await.status == 200).then_some(())
+            })
+            .await;
+        }
+    }
+
     async fn add_host(&mut self) {
-        self.hosts.push(options(&self.db, &self.receiver).spawn().await);
+        let is_remote = is_remote(&mut self.random);
+        self.hosts.push(self.site.spawn_host(is_remote).await);
         self.live_hosts.set(&self.hosts);
     }
 }
 
-fn options(db: &TestDatabase, receiver: &Receiver) -> HostOptions {
-    HostOptions::new()
-        .database(db)
-        .variable("SYNCLINE_LEASE_SECONDS", "1")
-        .variable("SYNCLINE_DATABASE_CONNECTIONS", "12")
-        .variable("SYNCLINE_GRACE_SECONDS", "5")
-        .variable("SYNCLINE_EGRESS_ALLOW", &receiver.address())
-        .variable("SYNCLINE_WEBHOOK_RETRIES", "200ms,1s,1s,1s,1s")
-        // Syncs are interrupted far more often here than stall detection allows by default.
-        .variable("SYNCLINE_MAX_IDLE_ATTEMPTS", "1000000")
+/// Decides whether a host is remote. Most are, because only their network can fail. The others notice at once when
+/// Postgres refuses a connection.
+fn is_remote(random: &mut StdRng) -> bool {
+    random.random_bool(0.75)
 }

@@ -19,10 +19,10 @@ impl Chaos {
             let open =
                 "SELECT count(*) FROM schedules WHERE run_id IS NOT NULL OR unreported_since IS NOT NULL
                             OR due_at <= now() + interval '1 minute'";
-            if self.db.number(open).await == 0 {
+            if self.site.db.number(open).await == 0 {
                 return;
             }
-            self.db
+            self.site.db
                 .execute(
                     "UPDATE schedules SET due_at = now()
                      WHERE run_id IS NULL AND (due_reason = 'retry' OR unreported_since IS NOT NULL) AND due_at > now();
@@ -39,12 +39,12 @@ impl Chaos {
                              || ' failures ' || failures FROM schedules";
         let runs = "SELECT function_name || ' ' || state || ' ' || coalesce(error_message, '') FROM runs
                     ORDER BY started_at DESC LIMIT 10";
-        format!("{:#?}\n{:#?}", self.db.texts(schedules).await, self.db.texts(runs).await)
+        format!("{:#?}\n{:#?}", self.site.db.texts(schedules).await, self.site.db.texts(runs).await)
     }
 
     /// Checks that everything is as if nothing had happened.
     pub async fn check(&self) {
-        assert_settled(&self.db).await;
+        assert_settled(&self.site.db).await;
         let (full, steps) = (self.full.through(&self.hosts[0]), self.steps.through(&self.hosts[0]));
         let salt = self.provider.salt.to_string();
         let stored = full.all(&[("model", "Number"), ("limit", "500"), ("filter", "added,updated")]).await;
@@ -75,7 +75,7 @@ impl Chaos {
     async fn check_wild(&self) {
         let wild = self.wild.through(&self.hosts[0]);
         let made = format!("SELECT count(*) FROM schedules WHERE variant = '{VARIANT}'");
-        let variants = [("base", true), (VARIANT, self.db.number(&made).await == 1)];
+        let variants = [("base", true), (VARIANT, self.site.db.number(&made).await == 1)];
         for (variant, exists) in variants {
             let parameters =
                 [("model", "Number"), ("variant", variant), ("limit", "500"), ("filter", "added,updated")];
@@ -132,7 +132,7 @@ impl Chaos {
         let reported = "SELECT count(*) FROM outbound_webhook_deliveries WHERE body::json ->> 'type' = 'sync'
                         AND body::json ->> 'success' = 'true' AND body::json ->> 'syncName' <> 'commit-raw'";
         let successes = "SELECT count(*) FROM runs WHERE kind = 'sync' AND state = 'success' AND function_name <> 'commit-raw'";
-        assert_eq!(self.db.number(reported).await, self.db.number(successes).await);
+        assert_eq!(self.site.db.number(reported).await, self.site.db.number(successes).await);
         let sums = |connection: &str| {
             let sum = |name: &str| {
                 format!("coalesce(sum((body::json -> 'responseResults' ->> '{name}')::bigint), 0)")
@@ -145,7 +145,7 @@ impl Chaos {
             )
         };
         let [added, updated, deleted] = self.provider.reported;
-        assert_eq!(self.db.texts(&sums(FULL)).await, [format!("{added} {updated} {deleted}")]);
-        assert_eq!(self.db.texts(&sums(STEPS)).await, [format!("{} 0 0", self.provider.steps)]);
+        assert_eq!(self.site.db.texts(&sums(FULL)).await, [format!("{added} {updated} {deleted}")]);
+        assert_eq!(self.site.db.texts(&sums(STEPS)).await, [format!("{} 0 0", self.provider.steps)]);
     }
 }

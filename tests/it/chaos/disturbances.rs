@@ -23,6 +23,12 @@ pub enum Disturbance {
     /// A host stops gracefully.
     HostStopped,
     HostJoins,
+    /// Nothing arrives from a host at Postgres for a while, or nothing from Postgres at the host, or both.
+    NetworkPartitioned,
+    /// Everything takes a while between a host and Postgres.
+    NetworkSlow,
+    /// The connections of a host to Postgres are reset.
+    ConnectionsReset,
     Triggered,
     Reset,
     CacheEmptied,
@@ -33,13 +39,16 @@ pub enum Disturbance {
 }
 
 impl Disturbance {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 16] = [
         Self::HostKilled,
         Self::DatabaseKilled,
         Self::BothKilled,
         Self::HostFrozen,
         Self::HostStopped,
         Self::HostJoins,
+        Self::NetworkPartitioned,
+        Self::NetworkSlow,
+        Self::ConnectionsReset,
         Self::Triggered,
         Self::Reset,
         Self::CacheEmptied,
@@ -51,68 +60,86 @@ impl Disturbance {
 }
 
 impl Chaos {
-    pub async fn disturb(&mut self, disturbance: Disturbance) {
+    /// Returns whether the disturbance has happened. Those that last longer report it later.
+    pub async fn disturb(&mut self, disturbance: Disturbance) -> bool {
         // The first host is spared when possible, so that leaks show over time.
         let spared_hosts = usize::from(self.least_hosts > 1);
         let victim = self.random.random_range(spared_hosts..self.hosts.len().max(spared_hosts + 1));
-        match disturbance {
-            Disturbance::HostKilled | Disturbance::HostStopped if victim >= self.hosts.len() => {}
+        let happened = match disturbance {
+            Disturbance::HostKilled | Disturbance::HostStopped if victim >= self.hosts.len() => false,
             Disturbance::HostKilled => {
                 self.hosts.remove(victim).kill();
+                true
             }
             Disturbance::DatabaseKilled => {
-                self.server.kill().await;
-                self.server.start_again().await;
+                self.site.server.kill().await;
+                self.site.server.start_again().await;
+                true
             }
             Disturbance::BothKilled => {
-                self.server.kill().await;
-                if victim < self.hosts.len() {
+                self.site.server.kill().await;
+                let has_victim = victim < self.hosts.len();
+                if has_victim {
                     self.hosts.remove(victim).kill();
                 }
-                self.server.start_again().await;
+                self.site.server.start_again().await;
+                has_victim
             }
             Disturbance::HostFrozen => {
                 let host = &self.hosts[victim.min(self.hosts.len() - 1)];
                 host.freeze();
                 tokio::time::sleep(Duration::from_millis(self.random.random_range(1_100..1_600))).await;
                 host.thaw();
+                true
             }
             Disturbance::HostStopped => {
                 self.hosts.remove(victim).stop().await;
+                true
             }
-            Disturbance::HostJoins if self.hosts.len() < self.most_hosts => self.add_host().await,
-            Disturbance::HostJoins => {}
+            Disturbance::HostJoins if self.hosts.len() < self.most_hosts => {
+                self.add_host().await;
+                true
+            }
+            Disturbance::HostJoins => false,
+            Disturbance::NetworkPartitioned | Disturbance::NetworkSlow | Disturbance::ConnectionsReset => {
+                self.disturb_network(disturbance);
+                false
+            }
             Disturbance::Triggered => self.command_random("trigger").await,
             Disturbance::Paused => self.command_random("pause").await,
             Disturbance::Started => self.command_random("start").await,
             Disturbance::Reset => {
                 // Not on the steps: a reader would see steps that are saved twice.
                 let connection = [&self.full, &self.wild][self.random.random_range(0..2)];
-                self.reset(connection, json!({ "reset": true })).await;
+                self.reset(connection, json!({ "reset": true })).await
             }
             Disturbance::CacheEmptied => {
                 let since = Utc::now();
                 let opts = json!({ "reset": true, "emptyCache": true });
-                if self.reset(&self.wild, opts).await {
+                let is_accepted = self.reset(&self.wild, opts).await;
+                if is_accepted {
                     self.emptied_since = Some(since);
                 }
+                is_accepted
             }
-            Disturbance::VariantCreated => _ = self.request_variant("POST").await,
+            Disturbance::VariantCreated => self.request_variant("POST").await == Some(200),
             Disturbance::VariantDeleted => {
                 let status = self.request_variant("DELETE").await;
                 self.is_variant_in_doubt |= !matches!(status, Some(200 | 404));
+                status == Some(200)
             }
-        }
+        };
         if self.hosts.is_empty() {
             self.add_host().await;
         }
         self.live_hosts.set(&self.hosts);
+        happened
     }
 
     /// Sends a command for all syncs of a random connection.
-    async fn command_random(&mut self, command: &str) {
+    async fn command_random(&mut self, command: &str) -> bool {
         let connection = [&self.full, &self.steps, &self.wild][self.random.random_range(0..3)];
-        self.command(connection, command).await;
+        self.command(connection, command).await
     }
 
     /// Returns `false` if no host has accepted the command.

@@ -10,16 +10,17 @@ use rand::seq::IndexedRandom;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{Api, Connection, Host, METADATA_KEY, Page, cursor_of, query, text};
+use super::site::Member;
+use crate::support::{Api, Connection, METADATA_KEY, Page, cursor_of, query, text};
 
 /// The hosts that can currently receive requests.
 #[derive(Clone, Default)]
 pub struct LiveHosts(Arc<Mutex<Vec<Api>>>);
 
 impl LiveHosts {
-    pub fn set(&self, hosts: &[Host]) {
+    pub fn set(&self, hosts: &[Member]) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) =
-            hosts.iter().map(|host| Api::clone(host)).collect();
+            hosts.iter().map(|host| Api::clone(&**host)).collect();
     }
 
     pub fn any(&self) -> Option<Api> {

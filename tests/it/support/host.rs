@@ -62,6 +62,12 @@ impl HostOptions {
         self
     }
 
+    /// Sets the URL of the database, for example through a relay.
+    pub fn database_url(mut self, url: String) -> Self {
+        self.database_url = Some(url);
+        self
+    }
+
     /// Connects to the database through a faulty proxy.
     pub fn database_through(mut self, proxy: &PostgresProxy) -> Self {
         self.database_url = Some(proxy.url().to_owned());

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use crate::support::webhook_scene::{SECRET, Scene, connect, options_for, push, set_secret, webhook_path};
 use crate::support::{
-    Bundle, Connection, Fault, HostOptions, Numbers, PostgresProxy, Reply, Stage, TestDatabase,
+    Bundle, Connection, Fault, HostOptions, Numbers, PostgresProxy, Receiver, Reply, Stage, TestDatabase,
     assert_settled, eventually, text,
 };
 
@@ -71,6 +72,33 @@ async fn a_sync_loses_nothing_when_its_connection_breaks_before_a_commit() {
         ("release", Fault::CutBeforeCommitOf(RELEASE)),
     ])
     .await;
+}
+
+#[tokio::test]
+async fn records_of_a_webhook_function_are_reported_despite_a_lost_commit_response() {
+    let (receiver, db) = (Receiver::start().await, TestDatabase::create().await);
+    let proxy = PostgresProxy::start(&db).await;
+    let options = options_for(&db).database_through(&proxy);
+    let host = options.variable("SYNCLINE_EGRESS_ALLOW", &receiver.address()).spawn().await;
+    host.deploy(&Bundle::guest("webhooks")).await;
+    set_secret(&host, "webhooks", SECRET).await;
+    let connection = connect(&host, "customer-1", json!({ "repository": "acme/shop" })).await;
+    connection.wait_until_idle().await;
+    db.execute(&format!("UPDATE environments SET webhook_url = '{}'", receiver.url("/hooks"))).await;
+    let scene = Scene { url: webhook_path(&host, "webhooks").await, connection, host, db };
+    proxy.arm(Fault::LoseCommitOf(BATCH));
+    scene.deliver("issues", "d1", &push("refs/heads/main")).await.expect(200);
+    proxy.wait_for_fault().await;
+    scene.wait_for_notes(1).await;
+    let report = eventually("the saved record is reported", async || {
+        let webhooks = receiver.webhooks();
+        webhooks.iter().map(|webhook| webhook.body()).find(|body| body["syncType"] == "WEBHOOK")
+    })
+    .await;
+    // The counts are not known, but the time finds the record.
+    assert_eq!(report["responseResults"], json!({ "added": 0, "updated": 0, "deleted": 0 }));
+    let since = text(&report["modifiedAfter"]);
+    assert_eq!(scene.connection.all(&[("model", "Note"), ("modified_after", since)]).await.len(), 1);
 }
 
 #[tokio::test]

@@ -38,7 +38,9 @@ impl Capabilities for FunctionCapabilities {
         checkpoint: Option<String>,
     ) -> Result<Counts, GuestError> {
         let set = checkpoint.clone();
-        let Committed { counts, changed, makes_progress } = self.writer.commit(changes, checkpoint).await?;
+        let committed = self.writer.commit(changes, checkpoint).await;
+        self.access.meter.note_changes(self.writer.take_unconfirmed());
+        let Committed { counts, changed, makes_progress } = committed?;
         self.access.meter.count_records(counts.added + counts.updated + counts.deleted + counts.unchanged);
         self.access.meter.note_changes(changed);
         let former = self.checkpoint.clone();

@@ -46,6 +46,8 @@ pub struct RecordWriter {
     memory_bytes: usize,
     stream_records: u64,
     counts: RunCounts,
+    /// The changes of commits whose outcome is not known, without counts.
+    unconfirmed: Changes,
 }
 
 pub type StreamName = (ModelName, Variant);
@@ -81,6 +83,7 @@ impl RecordWriter {
             memory_bytes: limits.memory_bytes,
             stream_records: records.settings.max_stream_records,
             counts: RunCounts::new(),
+            unconfirmed: Changes::default(),
         }
     }
 
@@ -117,6 +120,11 @@ impl RecordWriter {
         let mut checks = self.checks.clone();
         checks.log = RunLog::new(0);
         checks
+    }
+
+    /// Takes the changes that may have been committed although [`commit`](Self::commit) failed. They have no counts.
+    pub fn take_unconfirmed(&mut self) -> Changes {
+        std::mem::take(&mut self.unconfirmed)
     }
 
     /// The payloads of the existing records with these ids, in the order of `ids`.

@@ -56,6 +56,12 @@ impl Changes {
         self.since = self.since.min(Some(at)).or(Some(at));
     }
 
+    /// The same streams without counts, because it is not known whether the changes were committed.
+    pub(crate) fn without_counts(self) -> Self {
+        let streams = self.streams.into_keys().map(|stream| (stream, ModelCounts::default()));
+        Self { streams: streams.collect(), since: self.since }
+    }
+
     pub fn extend(&mut self, later: Self) {
         for (stream, counts) in later.streams {
             self.streams.entry(stream).or_default().add(counts);

@@ -87,7 +87,11 @@ impl RecordWriter {
                 .map_err(host_failure)?;
         }
         failpoints::reach(Step::BatchCommitting);
-        tx.commit().await.map_err(host_failure)?;
+        if let Err(error) = tx.commit().await {
+            // The response may be lost although Postgres has committed.
+            self.unconfirmed.extend(changed.without_counts());
+            return Err(host_failure(error).into());
+        }
         failpoints::reach(Step::BatchCommitted);
         if total.added + total.updated + total.deleted > 0 {
             self.changes.note(self.connection);

@@ -1,13 +1,16 @@
 //! Hosts and their database crash, freeze, leave and join at random moments, and the network between them fails.
 //! Meanwhile syncs run, readers follow them, and clients trigger, reset, pause and start syncs and create and delete
-//! variants. After each round, everything has to be as if nothing had happened.
+//! variants. A provider sends webhooks, and tokens of another provider expire. After each round, everything has to be
+//! as if nothing had happened.
 //!
 //! `make test` runs rounds for about 100 seconds. `make soak` runs them for as long as requested and prints what it
 //! did. `SEED` repeats the same rounds; the moments within a round are only as exact as the machine's clock.
 
+mod accounts;
 mod checks;
 mod disturbances;
 mod footprint;
+mod inbound;
 mod network;
 mod provider;
 mod readers;
@@ -15,6 +18,9 @@ mod server;
 mod site;
 mod tally;
 
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
@@ -22,11 +28,13 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use serde_json::json;
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
+use self::accounts::{Accounts, use_accounts};
 use self::disturbances::Disturbance;
 use self::footprint::{Footprint, assert_flat};
+use self::inbound::Deliveries;
 use self::provider::Provider;
 use self::readers::{Follower, LiveHosts, follow};
 use self::site::{Member, Site};
@@ -43,6 +51,8 @@ const FULL: &str = "full";
 const STEPS: &str = "steps";
 const WILD: &str = "wild";
 const VARIANT: &str = "second";
+/// Hosts are numbered.
+const FIRST_HOST: u32 = 1;
 
 #[tokio::test]
 async fn one_host_and_its_database_recover_from_random_faults() {
@@ -63,6 +73,7 @@ fn setting(name: &str) -> Option<u64> {
 /// Fields are dropped in order: the hosts before their database.
 struct Chaos {
     hosts: Vec<Member>,
+    next_host: u32,
     site: Site,
     random: StdRng,
     live_hosts: LiveHosts,
@@ -72,11 +83,13 @@ struct Chaos {
     full: Connection,
     steps: Connection,
     wild: Connection,
+    deliveries: Arc<Deliveries>,
+    accounts: Accounts,
     /// A time before the last accepted request to empty the cache.
     emptied_since: Option<DateTime<Utc>>,
     /// No host has confirmed whether the variant was deleted.
     is_variant_in_doubt: bool,
-    followers: [Follower; 2],
+    followers: [Follower; 3],
     /// Disturbances that last longer than a moment. Each reports itself if it really happened.
     ongoing: JoinSet<Option<Disturbance>>,
     tally: Tally,
@@ -94,37 +107,56 @@ impl Chaos {
         let began = Instant::now();
         let mut chaos = Self::begin(seed, least_hosts, most_hosts).await;
         let stop = CancellationToken::new();
-        let [full, steps] = chaos.followers.clone();
-        let (live_hosts, connection) = (chaos.live_hosts.clone(), chaos.full.through(&chaos.hosts[0]));
-        let full = tokio::spawn(follow(live_hosts, connection, "Number", full, stop.clone()));
-        let (live_hosts, connection) = (chaos.live_hosts.clone(), chaos.steps.through(&chaos.hosts[0]));
-        let steps = tokio::spawn(follow(live_hosts, connection, "Step", steps, stop.clone()));
+        let clients = chaos.start_clients(&stop);
 
         let mut done = 0;
         let mut footprints = Vec::new();
         while done < rounds && time.is_none_or(|time| began.elapsed() < time) {
             chaos.round().await;
             done += 1;
-            assert!(!full.is_finished() && !steps.is_finished(), "a reader found something wrong");
+            assert!(
+                !clients.iter().any(|client| client.is_finished()),
+                "a client or a reader found something wrong"
+            );
             footprints.push(Footprint::of(&chaos.hosts[0]));
             println!(
-                "round {done}: {} s, {}, {}",
+                "round {done}: {} s, {chaos}, {}",
                 began.elapsed().as_secs(),
-                chaos.tally,
                 footprints[footprints.len() - 1]
             );
         }
         stop.cancel();
-        full.await.expect("the reader found nothing wrong");
-        steps.await.expect("the reader found nothing wrong");
-        println!("SEED={seed}: {done} rounds in {} s, {}", began.elapsed().as_secs(), chaos.tally);
+        for client in clients {
+            client.await.expect("the client found nothing wrong");
+        }
+        chaos.check_every_account().await;
+        chaos.check_every_delivery().await;
+        println!("SEED={seed}: {done} rounds in {} s, {chaos}", began.elapsed().as_secs());
         assert_flat(&footprints);
+    }
+
+    /// Starts the clients that send requests all the time.
+    fn start_clients(&self, stop: &CancellationToken) -> Vec<JoinHandle<()>> {
+        let live_hosts = || self.live_hosts.clone();
+        let [full, steps, notes] = &self.followers;
+        let streams = [
+            (&self.full, "Number", full),
+            (&self.steps, "Step", steps),
+            (&self.deliveries.connection, "Note", notes),
+        ];
+        let readers = streams.map(|(connection, model, follower)| {
+            let connection = connection.through(&self.hosts[0]);
+            tokio::spawn(follow(live_hosts(), connection, model, Arc::clone(follower), stop.clone()))
+        });
+        let deliveries = Arc::clone(&self.deliveries).send(live_hosts(), stop.clone());
+        let uses = use_accounts(live_hosts(), Arc::clone(&self.accounts.uses), stop.clone());
+        readers.into_iter().chain([tokio::spawn(deliveries), tokio::spawn(uses)]).collect()
     }
 
     async fn begin(seed: u64, least_hosts: usize, most_hosts: usize) -> Self {
         let mut random = StdRng::seed_from_u64(seed);
         let site = Site::prepare().await;
-        let mut hosts = vec![site.spawn_host(is_remote(&mut random)).await];
+        let mut hosts = vec![site.spawn_host(FIRST_HOST, is_remote(&mut random)).await];
         hosts[0].deploy(&Bundle::example("minimal").tracking_deletes("numbers")).await;
         hosts[0].deploy(&Bundle::guest("hostile")).await;
         let url = site.receiver.url("/hooks");
@@ -135,17 +167,22 @@ impl Chaos {
         let full = hosts[0].connect_as(FULL, "minimal", nothing.clone()).await;
         let steps = hosts[0].connect_as(STEPS, "hostile", nothing.clone()).await;
         let wild = hosts[0].connect_as(WILD, "minimal", nothing).await;
+        let deliveries = Deliveries::prepare(&hosts[0]).await;
+        let accounts = Accounts::connect(&hosts[0], &site.tokens).await;
+        deliveries.connection.wait_until_idle().await;
         wild.wait_until_idle().await;
         full.wait_until_idle().await;
         steps.wait_until_idle().await;
         while hosts.len() < least_hosts {
-            hosts.push(site.spawn_host(is_remote(&mut random)).await);
+            let number = FIRST_HOST + hosts.len() as u32;
+            hosts.push(site.spawn_host(number, is_remote(&mut random)).await);
         }
         let live_hosts = LiveHosts::default();
         live_hosts.set(&hosts);
         Self {
             random,
             site,
+            next_host: FIRST_HOST + hosts.len() as u32,
             hosts,
             live_hosts,
             least_hosts,
@@ -154,6 +191,8 @@ impl Chaos {
             full,
             steps,
             wild,
+            deliveries,
+            accounts,
             emptied_since: None,
             is_variant_in_doubt: false,
             followers: Default::default(),
@@ -212,8 +251,23 @@ impl Chaos {
 
     async fn add_host(&mut self) {
         let is_remote = is_remote(&mut self.random);
-        self.hosts.push(self.site.spawn_host(is_remote).await);
+        self.hosts.push(self.site.spawn_host(self.next_host, is_remote).await);
+        self.next_host += 1;
         self.live_hosts.set(&self.hosts);
+    }
+}
+
+impl fmt::Display for Chaos {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}; {} inbound webhooks, {} refreshes for {} uses, {} accounts disconnected by a killed host",
+            self.tally,
+            self.deliveries.acknowledged(),
+            self.site.tokens.refreshes(),
+            self.accounts.uses.load(Ordering::SeqCst),
+            self.accounts.reconnected()
+        )
     }
 }
 

@@ -33,6 +33,7 @@ mod shop;
 mod slow_client;
 mod slow_provider;
 mod stage;
+mod token_server;
 mod wait;
 pub mod webhook_scene;
 
@@ -65,6 +66,7 @@ pub use self::shop::{SHOP_KEY, Shop};
 pub use self::slow_client::answer_to_slow_body;
 pub use self::slow_provider::{PendingRequest, SlowProvider};
 pub use self::stage::{Stage, delete, save};
+pub use self::token_server::TokenServer;
 pub use self::wait::eventually;
 
 use std::path::{Path, PathBuf};

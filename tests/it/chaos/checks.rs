@@ -1,7 +1,7 @@
 //! What must hold after each round.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::readers::{Follower, position_of};
 use super::{Chaos, FULL, SETTLE_TIMEOUT, STEPS, VARIANT};
-use crate::support::{METADATA_KEY, assert_settled, cursor_of, text};
+use crate::support::{METADATA_KEY, assert_settled, cursor_of, eventually, text};
 
 impl Chaos {
     /// Waits until both syncs have succeeded with the latest metadata. Skips the waiting time of retries.
@@ -43,7 +43,10 @@ impl Chaos {
     }
 
     /// Checks that everything is as if nothing had happened.
-    pub async fn check(&self) {
+    pub async fn check(&mut self) {
+        self.check_accounts().await;
+        let deliveries = Arc::clone(&self.deliveries);
+        let _no_webhooks = deliveries.pause().await;
         assert_settled(&self.site.db).await;
         let (full, steps) = (self.full.through(&self.hosts[0]), self.steps.through(&self.hosts[0]));
         let salt = self.provider.salt.to_string();
@@ -65,9 +68,10 @@ impl Chaos {
         );
 
         self.check_wild().await;
-        for (follower, stored) in self.followers.iter().zip([&stored, &made]) {
-            self.wait_for_reader(follower, stored).await;
-        }
+        let [full_reader, steps_reader, notes_reader] = &self.followers;
+        self.wait_for_reader(full_reader, &stored).await;
+        self.wait_for_reader(steps_reader, &made).await;
+        self.check_inbound(notes_reader).await;
         self.check_webhooks().await;
     }
 
@@ -105,7 +109,7 @@ impl Chaos {
     }
 
     /// Checks that the reader ends with exactly the stored records, and has read no content twice.
-    async fn wait_for_reader(&self, follower: &Follower, stored: &[Value]) {
+    pub async fn wait_for_reader(&self, follower: &Follower, stored: &[Value]) {
         let last = stored.iter().map(|record| position_of(cursor_of(record))).max().unwrap_or_default();
         let began = Instant::now();
         while follower.lock().unwrap_or_else(PoisonError::into_inner).position < last {
@@ -130,7 +134,8 @@ impl Chaos {
     /// Checks that each success was reported under one id, and that the reports add up to every change once.
     async fn check_webhooks(&self) {
         let reported = "SELECT count(*) FROM outbound_webhook_deliveries WHERE body::json ->> 'type' = 'sync'
-                        AND body::json ->> 'success' = 'true' AND body::json ->> 'syncName' <> 'commit-raw'";
+                        AND body::json ->> 'success' = 'true' AND body::json ->> 'syncName' <> 'commit-raw'
+                        AND body::json ->> 'syncType' <> 'WEBHOOK'";
         let successes = "SELECT count(*) FROM runs WHERE kind = 'sync' AND state = 'success' AND function_name <> 'commit-raw'";
         assert_eq!(self.site.db.number(reported).await, self.site.db.number(successes).await);
         let sums = |connection: &str| {
@@ -147,5 +152,23 @@ impl Chaos {
         let [added, updated, deleted] = self.provider.reported;
         assert_eq!(self.site.db.texts(&sums(FULL)).await, [format!("{added} {updated} {deleted}")]);
         assert_eq!(self.site.db.texts(&sums(STEPS)).await, [format!("{} 0 0", self.provider.steps)]);
+    }
+
+    /// Checks at the end of a sequence that the receiver got everything. Skips the waiting time for the deliveries of dead
+    /// hosts.
+    pub async fn check_every_delivery(&self) {
+        let db = &self.site.db;
+        db.execute("UPDATE outbound_webhook_deliveries SET next_attempt_at = now() WHERE state = 'pending'")
+            .await;
+        let pending = "SELECT count(*) FROM outbound_webhook_deliveries WHERE state = 'pending'";
+        eventually("every webhook is delivered", async || (db.number(pending).await == 0).then_some(()))
+            .await;
+        let failed = "SELECT count(*) FROM outbound_webhook_deliveries WHERE state <> 'delivered'";
+        assert_eq!(db.number(failed).await, 0, "no delivery is given up");
+        let received: BTreeSet<String> =
+            self.site.receiver.webhooks().iter().map(|webhook| webhook.id().to_owned()).collect();
+        let sent = db.texts("SELECT message_id::text FROM outbound_webhook_deliveries").await;
+        let missing: Vec<&String> = sent.iter().filter(|id| !received.contains(*id)).collect();
+        assert!(missing.is_empty(), "webhooks that were not received: {missing:?}");
     }
 }

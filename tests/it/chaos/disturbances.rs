@@ -29,6 +29,8 @@ pub enum Disturbance {
     NetworkSlow,
     /// The connections of a host to Postgres are reset.
     ConnectionsReset,
+    /// All hosts are asked for new credentials of an account at once.
+    RefreshForced,
     Triggered,
     Reset,
     CacheEmptied,
@@ -39,7 +41,7 @@ pub enum Disturbance {
 }
 
 impl Disturbance {
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::HostKilled,
         Self::DatabaseKilled,
         Self::BothKilled,
@@ -49,6 +51,7 @@ impl Disturbance {
         Self::NetworkPartitioned,
         Self::NetworkSlow,
         Self::ConnectionsReset,
+        Self::RefreshForced,
         Self::Triggered,
         Self::Reset,
         Self::CacheEmptied,
@@ -68,7 +71,7 @@ impl Chaos {
         let happened = match disturbance {
             Disturbance::HostKilled | Disturbance::HostStopped if victim >= self.hosts.len() => false,
             Disturbance::HostKilled => {
-                self.hosts.remove(victim).kill();
+                self.kill_host(victim);
                 true
             }
             Disturbance::DatabaseKilled => {
@@ -80,7 +83,7 @@ impl Chaos {
                 self.site.server.kill().await;
                 let has_victim = victim < self.hosts.len();
                 if has_victim {
-                    self.hosts.remove(victim).kill();
+                    self.kill_host(victim);
                 }
                 self.site.server.start_again().await;
                 has_victim
@@ -103,6 +106,10 @@ impl Chaos {
             Disturbance::HostJoins => false,
             Disturbance::NetworkPartitioned | Disturbance::NetworkSlow | Disturbance::ConnectionsReset => {
                 self.disturb_network(disturbance);
+                false
+            }
+            Disturbance::RefreshForced => {
+                self.force_refresh();
                 false
             }
             Disturbance::Triggered => self.command_random("trigger").await,
@@ -134,6 +141,12 @@ impl Chaos {
         }
         self.live_hosts.set(&self.hosts);
         happened
+    }
+
+    fn kill_host(&mut self, victim: usize) {
+        let mut member = self.hosts.remove(victim);
+        member.kill();
+        self.accounts.note_kill(member.number);
     }
 
     /// Sends a command for all syncs of a random connection.

@@ -3,20 +3,27 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
+use tempfile::TempDir;
+
+use super::accounts::{ROTATING, TOKEN_LIFETIME};
 use super::network::Links;
 use super::server::Server;
-use crate::support::{Host, HostOptions, Receiver, TestDatabase};
+use crate::support::{Host, HostOptions, Receiver, TestDatabase, TokenServer};
 
 /// Fields are dropped in order: the database before its server.
 pub struct Site {
     pub db: TestDatabase,
     pub server: Server,
     pub receiver: Receiver,
+    pub tokens: TokenServer,
+    /// A folder of provider files for each host.
+    providers: TempDir,
 }
 
 /// A host of the sequence.
 pub struct Member {
     host: Host,
+    pub number: u32,
     /// Its network to Postgres, or `None` if it uses the socket of the server.
     pub links: Option<Arc<Links>>,
 }
@@ -25,17 +32,26 @@ impl Site {
     pub async fn prepare() -> Self {
         let server = Server::start().await;
         let db = TestDatabase::create_on(&server.url()).await;
-        Self { db, server, receiver: Receiver::start().await }
+        let (receiver, tokens) = (Receiver::start().await, TokenServer::start(TOKEN_LIFETIME).await);
+        let providers = TempDir::new().expect("a temporary folder can be made");
+        Self { db, server, receiver, tokens, providers }
     }
 
     /// Starts a host. If it is remote, its connections to Postgres pass through a network that can fail.
-    pub async fn spawn_host(&self, is_remote: bool) -> Member {
+    pub async fn spawn_host(&self, number: u32, is_remote: bool) -> Member {
+        let providers = self.providers.path().join(number.to_string());
+        std::fs::create_dir(&providers).expect("the folder is writable");
+        let entry = self.tokens.entry(ROTATING, number);
+        std::fs::write(providers.join(format!("{ROTATING}.toml")), entry).expect("the folder is writable");
+        let providers = providers.to_str().expect("temporary folders have plain names");
+        let allowed = format!("{},{}", self.receiver.address(), self.tokens.address());
         let mut options = HostOptions::new()
             .database(&self.db)
             .variable("SYNCLINE_LEASE_SECONDS", "1")
             .variable("SYNCLINE_DATABASE_CONNECTIONS", "12")
             .variable("SYNCLINE_GRACE_SECONDS", "5")
-            .variable("SYNCLINE_EGRESS_ALLOW", &self.receiver.address())
+            .variable("SYNCLINE_EGRESS_ALLOW", &allowed)
+            .variable("SYNCLINE_PROVIDERS_DIR", providers)
             .variable("SYNCLINE_WEBHOOK_RETRIES", "200ms,1s,1s,1s,1s")
             // Syncs are interrupted far more often here than stall detection allows by default.
             .variable("SYNCLINE_MAX_IDLE_ATTEMPTS", "1000000");
@@ -45,7 +61,7 @@ impl Site {
             options = started.connect(options, &self.db);
             links = Some(Arc::new(started));
         }
-        Member { host: options.spawn().await, links }
+        Member { host: options.spawn().await, number, links }
     }
 }
 

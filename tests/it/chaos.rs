@@ -103,9 +103,12 @@ impl Chaos {
         let time = setting("MINUTES").map(|minutes| Duration::from_secs(minutes * 60));
         let time = time.or(rounds.is_none().then_some(DEFAULT_DURATION));
         let rounds = rounds.unwrap_or(u64::MAX);
-        println!("SEED={seed}, {least_hosts} to {most_hosts} hosts");
+        // Half of the sequences have a separate records database.
+        let has_records_database = seed % 2 == 1;
+        let databases = 1 + u32::from(has_records_database);
+        println!("SEED={seed}, {least_hosts} to {most_hosts} hosts, databases: {databases}");
         let began = Instant::now();
-        let mut chaos = Self::begin(seed, least_hosts, most_hosts).await;
+        let mut chaos = Self::begin(seed, has_records_database, least_hosts, most_hosts).await;
         let stop = CancellationToken::new();
         let clients = chaos.start_clients(&stop);
 
@@ -153,9 +156,9 @@ impl Chaos {
         readers.into_iter().chain([tokio::spawn(deliveries), tokio::spawn(uses)]).collect()
     }
 
-    async fn begin(seed: u64, least_hosts: usize, most_hosts: usize) -> Self {
+    async fn begin(seed: u64, has_records_database: bool, least_hosts: usize, most_hosts: usize) -> Self {
         let mut random = StdRng::seed_from_u64(seed);
-        let site = Site::prepare().await;
+        let site = Site::prepare(has_records_database).await;
         let mut hosts = vec![site.spawn_host(FIRST_HOST, is_remote(&mut random)).await];
         hosts[0].deploy(&Bundle::example("minimal").tracking_deletes("numbers")).await;
         hosts[0].deploy(&Bundle::guest("hostile")).await;

@@ -19,7 +19,7 @@ async fn undistributed() -> TestDatabase {
 }
 
 fn records_of(db: &TestDatabase) -> &ClusterDatabase {
-    db.records().expect("the database has a records database")
+    db.cluster().expect("the database has a records database on the cluster")
 }
 
 async fn distributed_tables(db: &TestDatabase) -> Vec<String> {

@@ -6,6 +6,7 @@ use chrono::Utc;
 use rand::Rng;
 use serde_json::{Value, json};
 
+use super::server::Server;
 use super::{Chaos, SETTLE_TIMEOUT, VARIANT};
 use crate::support::Connection;
 
@@ -75,17 +76,19 @@ impl Chaos {
                 true
             }
             Disturbance::DatabaseKilled => {
-                self.site.server.kill().await;
-                self.site.server.start_again().await;
+                let server = self.random_server();
+                server.kill().await;
+                server.start_again().await;
                 true
             }
             Disturbance::BothKilled => {
-                self.site.server.kill().await;
+                let server = self.random.random_range(0..self.site.servers.len());
+                self.site.servers[server].kill().await;
                 let has_victim = victim < self.hosts.len();
                 if has_victim {
                     self.kill_host(victim);
                 }
-                self.site.server.start_again().await;
+                self.site.servers[server].start_again().await;
                 has_victim
             }
             Disturbance::HostFrozen => {
@@ -141,6 +144,11 @@ impl Chaos {
         }
         self.live_hosts.set(&self.hosts);
         happened
+    }
+
+    fn random_server(&mut self) -> &mut Server {
+        let server = self.random.random_range(0..self.site.servers.len());
+        &mut self.site.servers[server]
     }
 
     fn kill_host(&mut self, victim: usize) {

@@ -16,19 +16,31 @@ const LATENCY_MS: std::ops::Range<u64> = 5..120;
 /// How long connections take to notice that they were reset.
 const RESET_TIME: Duration = Duration::from_millis(100);
 
-/// The network between one host and its database.
+/// The network between one host and its databases.
 pub struct Links {
     control: Relay,
+    records: Option<Relay>,
 }
 
 impl Links {
     pub async fn start(db: &TestDatabase) -> Self {
-        Self { control: Relay::start(&db.url()).await }
+        let mut records = None;
+        if let Some(url) = db.records_url() {
+            records = Some(Relay::start(&url).await);
+        }
+        Self { control: Relay::start(&db.url()).await, records }
     }
 
     /// Makes a host use this network.
     pub fn connect(&self, options: HostOptions, db: &TestDatabase) -> HostOptions {
-        options.database_url(self.control.url_of(&db.url()))
+        let records = self.records.iter().zip(db.records_url()).map(|(relay, url)| relay.url_of(&url)).next();
+        options.database_urls(self.control.url_of(&db.url()), records)
+    }
+
+    /// The links of the chosen databases. There may be only one.
+    fn chosen(&self, has_control: bool, has_records: bool) -> Vec<&Relay> {
+        let control = (has_control || self.records.is_none()).then_some(&self.control);
+        control.into_iter().chain(self.records.as_ref().filter(|_| has_records)).collect()
     }
 }
 
@@ -40,37 +52,53 @@ impl Chaos {
         let latency = Duration::from_millis(self.random.random_range(LATENCY_MS));
         let [is_cut_to_server, is_cut_to_host] =
             *[[true, true], [true, false], [false, true]].choose(&mut self.random).expect("there are some");
+        let [has_control, has_records] =
+            *[[true, true], [true, false], [false, true]].choose(&mut self.random).expect("there are some");
         // A firewall that has forgotten a connection resets it. Otherwise, TCP sends everything again.
         let ends_with_reset = self.random.random_bool(0.5);
         let Some(links) = self.hosts[member].links.clone() else { return };
         self.ongoing.spawn(async move {
-            let relay = &links.control;
-            let before = relay.effects();
+            let relays = links.chosen(has_control, has_records);
+            let before: Vec<Effects> = relays.iter().map(|relay| relay.effects()).collect();
             match disturbance {
                 Disturbance::NetworkPartitioned => {
-                    relay.change(|network| {
-                        network.is_cut_to_server |= is_cut_to_server;
-                        network.is_cut_to_host |= is_cut_to_host;
-                    });
-                    tokio::time::sleep(duration).await;
-                    if ends_with_reset {
-                        relay.reset_connections();
+                    for relay in &relays {
+                        relay.change(|network| {
+                            network.is_cut_to_server |= is_cut_to_server;
+                            network.is_cut_to_host |= is_cut_to_host;
+                        });
                     }
-                    relay.change(|network| {
-                        *network = Network { latency: network.latency, ..Network::default() };
-                    });
+                    tokio::time::sleep(duration).await;
+                    for relay in &relays {
+                        if ends_with_reset {
+                            relay.reset_connections();
+                        }
+                        relay.change(|network| {
+                            *network = Network { latency: network.latency, ..Network::default() };
+                        });
+                    }
                 }
                 Disturbance::NetworkSlow => {
-                    relay.change(|network| network.latency = latency);
+                    for relay in &relays {
+                        relay.change(|network| network.latency = latency);
+                    }
                     tokio::time::sleep(duration).await;
-                    relay.change(|network| network.latency = Duration::ZERO);
+                    for relay in &relays {
+                        relay.change(|network| network.latency = Duration::ZERO);
+                    }
                 }
                 _ => {
-                    relay.reset_connections();
+                    for relay in &relays {
+                        relay.reset_connections();
+                    }
                     tokio::time::sleep(RESET_TIME).await;
                 }
             }
-            happened(disturbance, before, relay.effects()).then_some(disturbance)
+            let has_happened = relays
+                .iter()
+                .zip(before)
+                .any(|(relay, before)| happened(disturbance, before, relay.effects()));
+            has_happened.then_some(disturbance)
         });
     }
 }

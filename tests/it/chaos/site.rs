@@ -10,10 +10,11 @@ use super::network::Links;
 use super::server::Server;
 use crate::support::{Host, HostOptions, Receiver, TestDatabase, TokenServer};
 
-/// Fields are dropped in order: the database before its server.
+/// Fields are dropped in order: the databases before their servers.
 pub struct Site {
     pub db: TestDatabase,
-    pub server: Server,
+    /// The server of the control database, and the server of the records database if that is separate.
+    pub servers: Vec<Server>,
     pub receiver: Receiver,
     pub tokens: TokenServer,
     /// A folder of provider files for each host.
@@ -29,12 +30,17 @@ pub struct Member {
 }
 
 impl Site {
-    pub async fn prepare() -> Self {
-        let server = Server::start().await;
-        let db = TestDatabase::create_on(&server.url()).await;
+    pub async fn prepare(has_records_database: bool) -> Self {
+        let mut servers = vec![Server::start().await];
+        let mut db = TestDatabase::create_on(&servers[0].url()).await;
+        if has_records_database {
+            let server = Server::start().await;
+            db = db.with_records_on(&server.url()).await;
+            servers.push(server);
+        }
         let (receiver, tokens) = (Receiver::start().await, TokenServer::start(TOKEN_LIFETIME).await);
         let providers = TempDir::new().expect("a temporary folder can be made");
-        Self { db, server, receiver, tokens, providers }
+        Self { db, servers, receiver, tokens, providers }
     }
 
     /// Starts a host. If it is remote, its connections to Postgres pass through a network that can fail.

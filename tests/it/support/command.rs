@@ -18,7 +18,7 @@ impl TestDatabase {
         command
             .args(arguments)
             .env("DATABASE_URL", self.url())
-            .envs(self.records().map(|records| ("SYNCLINE_RECORDS_DATABASE_URL", records.url())))
+            .envs(self.records_url().map(|url| ("SYNCLINE_RECORDS_DATABASE_URL", url)))
             .env("SYNCLINE_ENCRYPTION_KEY", ENCRYPTION_KEY)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -21,14 +21,29 @@ pub(super) const TEMPLATE_LOCK: i64 = 0x5379_6e63;
 pub struct TestDatabase {
     server_url: String,
     name: String,
-    records: Option<ClusterDatabase>,
+    records: Option<RecordsDatabase>,
+}
+
+/// A separate records database.
+enum RecordsDatabase {
+    OnCluster(ClusterDatabase),
+    OnServer(Box<TestDatabase>),
+}
+
+impl RecordsDatabase {
+    fn url(&self) -> String {
+        match self {
+            Self::OnCluster(records) => records.url(),
+            Self::OnServer(records) => records.url(),
+        }
+    }
 }
 
 impl TestDatabase {
     pub async fn create() -> Self {
         let mut db = Self::create_control().await;
         if citus::cluster_url().is_some() {
-            db.records = Some(ClusterDatabase::create().await);
+            db = db.with_records(ClusterDatabase::create().await);
         }
         db
     }
@@ -38,9 +53,15 @@ impl TestDatabase {
         Self::create_on(&server_url()).await
     }
 
-    /// Adds a separate records database.
+    /// Adds a separate records database on a cluster.
     pub fn with_records(mut self, records: ClusterDatabase) -> Self {
-        self.records = Some(records);
+        self.records = Some(RecordsDatabase::OnCluster(records));
+        self
+    }
+
+    /// Adds a separate records database on another server.
+    pub async fn with_records_on(mut self, server_url: &str) -> Self {
+        self.records = Some(RecordsDatabase::OnServer(Box::new(Self::create_on(server_url).await)));
         self
     }
 
@@ -66,9 +87,17 @@ impl TestDatabase {
         sibling(&self.server_url, &self.name)
     }
 
-    /// The separate records database, if there is one.
-    pub fn records(&self) -> Option<&ClusterDatabase> {
-        self.records.as_ref()
+    /// The separate records database, if it is on a cluster.
+    pub fn cluster(&self) -> Option<&ClusterDatabase> {
+        match &self.records {
+            Some(RecordsDatabase::OnCluster(records)) => Some(records),
+            _ => None,
+        }
+    }
+
+    /// The URL of the separate records database, if there is one.
+    pub fn records_url(&self) -> Option<String> {
+        self.records.as_ref().map(RecordsDatabase::url)
     }
 
     /// The URL of the database that a statement concerns.

@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use super::operations::DOCUMENT;
-use super::{Api, ClusterDatabase, PostgresProxy, Shop, TestDatabase, eventually, repository};
+use super::{Api, PostgresProxy, Shop, TestDatabase, eventually, repository};
 
 /// The secret key of every test's environment.
 pub const SECRET_KEY: &str = "planted-secret-key-of-the-tests-41c7";
@@ -58,13 +58,13 @@ impl HostOptions {
     /// Sets the database. Without one, the host starts its own Postgres.
     pub fn database(mut self, db: &TestDatabase) -> Self {
         self.database_url = Some(db.url());
-        self.records_url = db.records().map(ClusterDatabase::url);
+        self.records_url = db.records_url();
         self
     }
 
-    /// Sets the URL of the database, for example through a relay.
-    pub fn database_url(mut self, url: String) -> Self {
-        self.database_url = Some(url);
+    /// Sets the URLs of the database and of the separate records database, for example through relays.
+    pub fn database_urls(mut self, control: String, records: Option<String>) -> Self {
+        (self.database_url, self.records_url) = (Some(control), records);
         self
     }
 

@@ -8,6 +8,7 @@
 
 mod accounts;
 mod checks;
+mod clock;
 mod disturbances;
 mod footprint;
 mod inbound;
@@ -32,6 +33,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use self::accounts::{Accounts, use_accounts};
+use self::clock::WallClock;
 use self::disturbances::Disturbance;
 use self::footprint::{Footprint, assert_flat};
 use self::inbound::Deliveries;
@@ -107,6 +109,9 @@ impl Chaos {
         let has_records_database = seed % 2 == 1;
         let databases = 1 + u32::from(has_records_database);
         println!("SEED={seed}, {least_hosts} to {most_hosts} hosts, databases: {databases}");
+        if WallClock::create().is_none() {
+            println!("no clock jumps, because libfaketime is not installed: run `apt-get install faketime`");
+        }
         let began = Instant::now();
         let mut chaos = Self::begin(seed, has_records_database, least_hosts, most_hosts).await;
         let stop = CancellationToken::new();

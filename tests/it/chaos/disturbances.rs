@@ -32,6 +32,8 @@ pub enum Disturbance {
     ConnectionsReset,
     /// All hosts are asked for new credentials of an account at once.
     RefreshForced,
+    /// The wall clock of a host jumps forwards or backwards by minutes, and back again.
+    ClockJumped,
     Triggered,
     Reset,
     CacheEmptied,
@@ -42,7 +44,7 @@ pub enum Disturbance {
 }
 
 impl Disturbance {
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::HostKilled,
         Self::DatabaseKilled,
         Self::BothKilled,
@@ -53,6 +55,7 @@ impl Disturbance {
         Self::NetworkSlow,
         Self::ConnectionsReset,
         Self::RefreshForced,
+        Self::ClockJumped,
         Self::Triggered,
         Self::Reset,
         Self::CacheEmptied,
@@ -113,6 +116,10 @@ impl Chaos {
             }
             Disturbance::RefreshForced => {
                 self.force_refresh();
+                false
+            }
+            Disturbance::ClockJumped => {
+                self.jump_clock();
                 false
             }
             Disturbance::Triggered => self.command_random("trigger").await,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tempfile::TempDir;
 
 use super::accounts::{ROTATING, TOKEN_LIFETIME};
+use super::clock::WallClock;
 use super::network::Links;
 use super::server::Server;
 use crate::support::{Host, HostOptions, Receiver, TestDatabase, TokenServer};
@@ -27,6 +28,8 @@ pub struct Member {
     pub number: u32,
     /// Its network to Postgres, or `None` if it uses the socket of the server.
     pub links: Option<Arc<Links>>,
+    /// Its wall clock, or `None` if libfaketime is not installed.
+    pub clock: Option<Arc<WallClock>>,
 }
 
 impl Site {
@@ -67,7 +70,11 @@ impl Site {
             options = started.connect(options, &self.db);
             links = Some(Arc::new(started));
         }
-        Member { host: options.spawn().await, number, links }
+        let clock = WallClock::create().map(Arc::new);
+        if let Some(clock) = &clock {
+            options = clock.connect(options);
+        }
+        Member { host: options.spawn().await, number, links, clock }
     }
 }
 
@@ -82,5 +89,13 @@ impl Deref for Member {
 impl DerefMut for Member {
     fn deref_mut(&mut self) -> &mut Host {
         &mut self.host
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        if self.clock.is_some() {
+            WallClock::clean_up(self.host.process());
+        }
     }
 }

@@ -9,6 +9,7 @@
 mod accounts;
 mod checks;
 mod clock;
+mod disk;
 mod disturbances;
 mod footprint;
 mod inbound;
@@ -226,10 +227,12 @@ impl Chaos {
             .await;
         for _ in 0..self.random.random_range(6..=18) {
             tokio::time::sleep(Duration::from_millis(self.random.random_range(0..120))).await;
-            let disturbance = *Disturbance::ALL.choose(&mut self.random).expect("there are some");
-            self.tally.choose(disturbance);
-            if self.disturb(disturbance).await {
-                self.tally.note(disturbance);
+            for choices in [&Disturbance::OVERLAPPING[..], &Disturbance::ALL] {
+                let disturbance = *choices.choose(&mut self.random).expect("there are some");
+                self.tally.choose(disturbance);
+                if self.disturb(disturbance).await {
+                    self.tally.note(disturbance);
+                }
             }
         }
         self.wait_for_ongoing().await;

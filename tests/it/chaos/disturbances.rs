@@ -34,6 +34,8 @@ pub enum Disturbance {
     RefreshForced,
     /// The wall clock of a host jumps forwards or backwards by minutes, and back again.
     ClockJumped,
+    /// There is no space left on the disk of Postgres for a while.
+    DiskFull,
     Triggered,
     Reset,
     CacheEmptied,
@@ -44,7 +46,7 @@ pub enum Disturbance {
 }
 
 impl Disturbance {
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::HostKilled,
         Self::DatabaseKilled,
         Self::BothKilled,
@@ -56,6 +58,7 @@ impl Disturbance {
         Self::ConnectionsReset,
         Self::RefreshForced,
         Self::ClockJumped,
+        Self::DiskFull,
         Self::Triggered,
         Self::Reset,
         Self::CacheEmptied,
@@ -63,6 +66,15 @@ impl Disturbance {
         Self::Started,
         Self::VariantCreated,
         Self::VariantDeleted,
+    ];
+
+    /// Those that last for a while and overlap with others.
+    pub const OVERLAPPING: [Self; 5] = [
+        Self::NetworkPartitioned,
+        Self::NetworkSlow,
+        Self::ConnectionsReset,
+        Self::RefreshForced,
+        Self::ClockJumped,
     ];
 }
 
@@ -122,6 +134,7 @@ impl Chaos {
                 self.jump_clock();
                 false
             }
+            Disturbance::DiskFull => self.fill_disk().await,
             Disturbance::Triggered => self.command_random("trigger").await,
             Disturbance::Paused => self.command_random("pause").await,
             Disturbance::Started => self.command_random("start").await,
@@ -153,7 +166,7 @@ impl Chaos {
         happened
     }
 
-    fn random_server(&mut self) -> &mut Server {
+    pub fn random_server(&mut self) -> &mut Server {
         let server = self.random.random_range(0..self.site.servers.len());
         &mut self.site.servers[server]
     }

@@ -1,14 +1,23 @@
 //! The Postgres of a sequence, which a disturbance can kill.
 
+use std::time::Duration;
+
 use rustix::process::{Pid, Signal, kill_process};
 use sqlx::ConnectOptions;
 use syncline::private_postgres::PrivatePostgres;
 use tempfile::TempDir;
 
-/// A durable Postgres: the private one that hosts bring along.
+use super::disk::Disk;
+
+/// A server that gives up does so within this time.
+const ENDING_TIME: Duration = Duration::from_millis(300);
+
+/// A durable Postgres: the private one that hosts bring along. Fields are dropped in order: the server before its disk.
 pub struct Server {
-    folder: TempDir,
     postgres: Option<PrivatePostgres>,
+    /// The disk with the data, or `None` if the test is not permitted to mount one.
+    pub disk: Option<Disk>,
+    folder: TempDir,
 }
 
 impl Server {
@@ -18,7 +27,14 @@ impl Server {
         // Postgres cannot run as root. If the tests do, it runs as another user, who needs access to this folder.
         let passable = std::fs::Permissions::from_mode(0o711);
         std::fs::set_permissions(folder.path(), passable).expect("the folder is writable");
-        let mut server = Self { folder, postgres: None };
+        let disk = match Disk::mount(folder.path(), &folder.path().join("data")) {
+            Ok(disk) => Some(disk),
+            Err(reason) => {
+                println!("no full disks, because a disk cannot be mounted: {reason}");
+                None
+            }
+        };
+        let mut server = Self { postgres: None, disk, folder };
         server.start_again().await;
         server
     }
@@ -26,6 +42,15 @@ impl Server {
     pub async fn start_again(&mut self) {
         let data_dir = self.folder.path().join("data");
         self.postgres = Some(PrivatePostgres::start(&data_dir).await.expect("Postgres starts"));
+    }
+
+    /// Starts the server again if it has ended by itself.
+    pub async fn start_if_ended(&mut self) {
+        let postgres = self.postgres.as_mut().expect("Postgres was started");
+        let has_ended = tokio::time::timeout(ENDING_TIME, postgres.ended()).await.is_ok();
+        if has_ended {
+            self.start_again().await;
+        }
     }
 
     pub fn url(&self) -> String {

@@ -61,8 +61,8 @@ test-citus: guests ## run the tests of records on the Citus cluster at SYNCLINE_
 	@scripts/test-citus
 
 .PHONY: soak
-soak: guests ## kill hosts and Postgres at random, for MINUTES=5 or ROUNDS=…; SEED=… repeats a sequence
-	SEED=$(SEED) ROUNDS=$(ROUNDS) MINUTES=$(if $(ROUNDS),$(MINUTES),$(or $(MINUTES),5)) scripts/test-postgres \
+soak: guests ## cause random faults of hosts, network, disk and clocks, for MINUTES=5 or ROUNDS=…; SEED=… repeats a sequence
+	SYNCLINE_SOAK_OTHER_BINARY=$(SYNCLINE_SOAK_OTHER_BINARY) SEED=$(SEED) ROUNDS=$(ROUNDS) MINUTES=$(if $(ROUNDS),$(MINUTES),$(or $(MINUTES),5)) scripts/test-postgres \
 		cargo nextest run --workspace --test it --profile soak -E 'test(/^chaos::/)'
 
 .PHONY: conformance

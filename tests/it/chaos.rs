@@ -40,14 +40,15 @@ use self::footprint::{Footprint, assert_flat};
 use self::inbound::Deliveries;
 use self::provider::Provider;
 use self::readers::{Follower, LiveHosts, follow};
-use self::site::{Member, Site};
+use self::site::{Build, Member, Site, other_binary};
 use self::tally::Tally;
 use crate::support::{Bundle, Connection, eventually};
 
 /// How long everything may take to settle after a round.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long new rounds are started by default, counted from the start of the test.
-const DEFAULT_DURATION: Duration = Duration::from_secs(100);
+/// How long new rounds are started by default, counted from the start of the test. With the last round, the test takes
+/// about 100 seconds.
+const DEFAULT_DURATION: Duration = Duration::from_secs(85);
 /// Names of the connections. On the wild one, the cache is emptied and variants are created and deleted, which readers
 /// would notice.
 const FULL: &str = "full";
@@ -113,6 +114,10 @@ impl Chaos {
         if WallClock::create().is_none() {
             println!("no clock jumps, because libfaketime is not installed: run `apt-get install faketime`");
         }
+        match other_binary() {
+            Some(path) => println!("the other build is {}", path.display()),
+            None => println!("all hosts are of one build, because SYNCLINE_SOAK_OTHER_BINARY is not set"),
+        }
         let began = Instant::now();
         let mut chaos = Self::begin(seed, has_records_database, least_hosts, most_hosts).await;
         let stop = CancellationToken::new();
@@ -121,7 +126,7 @@ impl Chaos {
         let mut done = 0;
         let mut footprints = Vec::new();
         while done < rounds && time.is_none_or(|time| began.elapsed() < time) {
-            chaos.round().await;
+            let [disturbed, settled, checked] = chaos.round().await.map(|time| time.as_secs());
             done += 1;
             assert!(
                 !clients.iter().any(|client| client.is_finished()),
@@ -129,7 +134,7 @@ impl Chaos {
             );
             footprints.push(Footprint::of(&chaos.hosts[0]));
             println!(
-                "round {done}: {} s, {chaos}, {}",
+                "round {done}: {} s ({disturbed} + {settled} + {checked}), {chaos}, {}",
                 began.elapsed().as_secs(),
                 footprints[footprints.len() - 1]
             );
@@ -165,7 +170,7 @@ impl Chaos {
     async fn begin(seed: u64, has_records_database: bool, least_hosts: usize, most_hosts: usize) -> Self {
         let mut random = StdRng::seed_from_u64(seed);
         let site = Site::prepare(has_records_database).await;
-        let mut hosts = vec![site.spawn_host(FIRST_HOST, is_remote(&mut random)).await];
+        let mut hosts = vec![site.spawn_host(FIRST_HOST, is_remote(&mut random), Build::Own).await];
         hosts[0].deploy(&Bundle::example("minimal").tracking_deletes("numbers")).await;
         hosts[0].deploy(&Bundle::guest("hostile")).await;
         let url = site.receiver.url("/hooks");
@@ -184,7 +189,7 @@ impl Chaos {
         steps.wait_until_idle().await;
         while hosts.len() < least_hosts {
             let number = FIRST_HOST + hosts.len() as u32;
-            hosts.push(site.spawn_host(number, is_remote(&mut random)).await);
+            hosts.push(site.spawn_host(number, is_remote(&mut random), Build::Own).await);
         }
         let live_hosts = LiveHosts::default();
         live_hosts.set(&hosts);
@@ -210,7 +215,9 @@ impl Chaos {
         }
     }
 
-    async fn round(&mut self) {
+    /// Returns how long the disturbances, the recovery and the checks took.
+    async fn round(&mut self) -> [Duration; 3] {
+        let began = Instant::now();
         let orders = self.provider.change(&mut self.random);
         let host = &self.hosts[0];
         self.full.through(host).set_metadata(orders.clone()).await;
@@ -236,12 +243,15 @@ impl Chaos {
             }
         }
         self.wait_for_ongoing().await;
+        let disturbed = began.elapsed();
         while self.hosts.len() < self.least_hosts {
             self.add_host().await;
         }
         self.finish_pending().await;
         self.settle().await;
+        let settled = began.elapsed();
         self.check().await;
+        [disturbed, settled - disturbed, began.elapsed() - settled]
     }
 
     /// Waits until the disturbances that last longer have ended, and every host is ready again.
@@ -260,9 +270,15 @@ impl Chaos {
         }
     }
 
+    /// Starts a host of any build.
     async fn add_host(&mut self) {
+        let build = if self.random.random_bool(0.5) { Build::Own } else { Build::Own.opposite() };
+        self.add_host_of(build).await;
+    }
+
+    async fn add_host_of(&mut self, build: Build) {
         let is_remote = is_remote(&mut self.random);
-        self.hosts.push(self.site.spawn_host(self.next_host, is_remote).await);
+        self.hosts.push(self.site.spawn_host(self.next_host, is_remote, build).await);
         self.next_host += 1;
         self.live_hosts.set(&self.hosts);
     }

@@ -20,7 +20,7 @@ pub const ROTATING: &str = "rotating";
 pub const TOKEN_LIFETIME: Duration = Duration::from_secs(4);
 const ACCOUNTS: usize = 8;
 const TIMEOUT: Duration = Duration::from_secs(3);
-const PAUSE: Duration = Duration::from_millis(25);
+const PAUSE: Duration = Duration::from_millis(80);
 /// A live host stores new tokens within this time after the longest fault: it tries again after at most 5 seconds.
 const STORE_TIME: Duration = Duration::from_secs(10);
 /// Without faults, a live host finishes its refreshes within this time.

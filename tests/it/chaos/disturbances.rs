@@ -7,6 +7,7 @@ use rand::Rng;
 use serde_json::{Value, json};
 
 use super::server::Server;
+use super::site::Member;
 use super::{Chaos, SETTLE_TIMEOUT, VARIANT};
 use crate::support::Connection;
 
@@ -24,6 +25,8 @@ pub enum Disturbance {
     /// A host stops gracefully.
     HostStopped,
     HostJoins,
+    /// A host stops gracefully, and one of the other build takes its place, as in an upgrade or its reversal.
+    HostReplaced,
     /// Nothing arrives from a host at Postgres for a while, or nothing from Postgres at the host, or both.
     NetworkPartitioned,
     /// Everything takes a while between a host and Postgres.
@@ -46,13 +49,14 @@ pub enum Disturbance {
 }
 
 impl Disturbance {
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::HostKilled,
         Self::DatabaseKilled,
         Self::BothKilled,
         Self::HostFrozen,
         Self::HostStopped,
         Self::HostJoins,
+        Self::HostReplaced,
         Self::NetworkPartitioned,
         Self::NetworkSlow,
         Self::ConnectionsReset,
@@ -85,7 +89,11 @@ impl Chaos {
         let spared_hosts = usize::from(self.least_hosts > 1);
         let victim = self.random.random_range(spared_hosts..self.hosts.len().max(spared_hosts + 1));
         let happened = match disturbance {
-            Disturbance::HostKilled | Disturbance::HostStopped if victim >= self.hosts.len() => false,
+            Disturbance::HostKilled | Disturbance::HostStopped | Disturbance::HostReplaced
+                if victim >= self.hosts.len() =>
+            {
+                false
+            }
             Disturbance::HostKilled => {
                 self.kill_host(victim);
                 true
@@ -116,6 +124,13 @@ impl Chaos {
             Disturbance::HostStopped => {
                 self.hosts.remove(victim).stop().await;
                 true
+            }
+            Disturbance::HostReplaced => {
+                let mut old = self.hosts.remove(victim);
+                self.live_hosts.set(&self.hosts);
+                old.stop().await;
+                self.add_host_of(old.build.opposite()).await;
+                self.hosts.last().is_some_and(Member::runs_its_build)
             }
             Disturbance::HostJoins if self.hosts.len() < self.most_hosts => {
                 self.add_host().await;

@@ -47,7 +47,8 @@ impl Links {
 impl Chaos {
     /// Begins a fault of the network of a random host. It ends by itself.
     pub fn disturb_network(&mut self, disturbance: Disturbance) {
-        let member = self.random.random_range(0..self.hosts.len());
+        let links: Vec<_> = self.hosts.iter().filter_map(|host| host.links.clone()).collect();
+        let links = links.choose(&mut self.random).cloned();
         let duration = Duration::from_millis(self.random.random_range(DURATION_MS));
         let latency = Duration::from_millis(self.random.random_range(LATENCY_MS));
         let [is_cut_to_server, is_cut_to_host] =
@@ -56,7 +57,7 @@ impl Chaos {
             *[[true, true], [true, false], [false, true]].choose(&mut self.random).expect("there are some");
         // A firewall that has forgotten a connection resets it. Otherwise, TCP sends everything again.
         let ends_with_reset = self.random.random_bool(0.5);
-        let Some(links) = self.hosts[member].links.clone() else { return };
+        let Some(links) = links else { return };
         self.ongoing.spawn(async move {
             let relays = links.chosen(has_control, has_records);
             let before: Vec<Effects> = relays.iter().map(|relay| relay.effects()).collect();

@@ -100,6 +100,6 @@ pub async fn follow(
                 continue;
             }
         }
-        tokio::time::sleep(Duration::from_millis(15)).await;
+        tokio::time::sleep(Duration::from_millis(40)).await;
     }
 }

@@ -49,6 +49,7 @@ impl Server {
         let postgres = self.postgres.as_mut().expect("Postgres was started");
         let has_ended = tokio::time::timeout(ENDING_TIME, postgres.ended()).await.is_ok();
         if has_ended {
+            self.postgres = None;
             self.start_again().await;
         }
     }

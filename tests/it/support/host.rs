@@ -43,6 +43,7 @@ const PLANTED: [&str; 3] = ["planted", "nango_connect_session_", "whsec_"];
 /// How a host is started.
 #[derive(Default)]
 pub struct HostOptions {
+    program: Option<PathBuf>,
     database_url: Option<String>,
     records_url: Option<String>,
     data_dir: Option<PathBuf>,
@@ -71,6 +72,12 @@ impl HostOptions {
     /// Connects to the database through a faulty proxy.
     pub fn database_through(mut self, proxy: &PostgresProxy) -> Self {
         self.database_url = Some(proxy.url().to_owned());
+        self
+    }
+
+    /// Sets the binary, for example that of an earlier build.
+    pub fn program(mut self, path: &Path) -> Self {
+        self.program = Some(path.to_owned());
         self
     }
 
@@ -117,7 +124,8 @@ impl HostOptions {
         let log = File::create(folder.path().join("log")).expect("a log can be made");
         let address = self.address.unwrap_or_else(|| format!("127.0.0.1:{}", free_port()));
         let data_dir = self.data_dir.unwrap_or_else(|| folder.path().join("data"));
-        let child = Command::new(env!("CARGO_BIN_EXE_syncline"))
+        let program = self.program.unwrap_or_else(|| env!("CARGO_BIN_EXE_syncline").into());
+        let child = Command::new(program)
             .arg("serve")
             .current_dir(&folder)
             .env_clear()
@@ -269,15 +277,22 @@ impl Host {
     }
 
     async fn wait_until_ready(&mut self) {
+        if let Err(status) = self.ready_or_exited().await {
+            panic!("the host exited ({status}) before it was ready");
+        }
+    }
+
+    /// Waits until the host is ready. Returns its exit status if it does not start.
+    pub async fn ready_or_exited(&mut self) -> Result<(), ExitStatus> {
         let api = self.api.with_key(None);
         eventually("the host is ready", async || {
             if let Some(status) = self.child.try_wait().expect("the process is our child") {
-                panic!("the host exited ({status}) before it was ready");
+                return Some(Err(status));
             }
             let listens = TcpStream::connect(self.address()).is_ok();
-            (listens && api.get("/ready").await.status == 200).then_some(())
+            (listens && api.get("/ready").await.status == 200).then_some(Ok(()))
         })
-        .await;
+        .await
     }
 }
 

@@ -75,6 +75,7 @@ mod recordings;
 mod records;
 mod redirects;
 mod refresh;
+mod rejected_credentials;
 mod request_schemas;
 mod requests;
 mod retention;

@@ -9,7 +9,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::header::AUTHORIZATION;
-use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use serde_json::{Map, Value};
 use url::Url;
 
@@ -84,6 +84,18 @@ pub trait CredentialSource: Send + Sync {
         &self,
         rejected: &Arc<Credentials>,
     ) -> Result<Option<Arc<Credentials>>, CredentialsUnavailable>;
+
+    /// Receives the final answer to a request that carried `used`, after all retries.
+    async fn answered(&self, _used: &Arc<Credentials>, _answer: &FinalAnswer<'_>) {}
+}
+
+/// The final answer to a request that carried credentials, as far as it concerns them.
+#[derive(Debug, Clone, Copy)]
+pub struct FinalAnswer<'a> {
+    pub host: &'a str,
+    pub status: StatusCode,
+    /// Whether the provider refused the request because of a rate limit. Some providers do so with 403.
+    pub is_rate_limit: bool,
 }
 
 /// Credentials that are tested before they are stored.

@@ -44,7 +44,7 @@ use upload::Payload;
 pub use address::is_public;
 pub use answer_body::AnswerBody;
 pub use client::EgressSetupError;
-pub use credentials::{CredentialSource, Credentials, FixedCredentials};
+pub use credentials::{CredentialSource, Credentials, FinalAnswer, FixedCredentials};
 pub use error::{CredentialsUnavailable, EgressError, UploadFailure};
 pub use forward::{ForwardedBody, ForwardedRequest};
 pub use host_pattern::{HostPattern, InvalidHostPattern};
@@ -255,9 +255,30 @@ impl EgressGateway {
     async fn send_call<R: Receive>(
         &self,
         call: &Call<'_, R>,
-        mut retries: Retries,
+        retries: Retries,
         retry_on: &[StatusCode],
     ) -> Result<Response<R::Body>, EgressError> {
+        let (Answer { response, had_credentials }, credentials) =
+            self.final_answer(call, retries, retry_on).await?;
+        if let Some(used) = credentials.filter(|_| had_credentials) {
+            let hints = &call.route.provider.proxy.retry;
+            let answer = FinalAnswer {
+                host: &boundary::host_of(&call.url),
+                status: response.status,
+                is_rate_limit: retry::is_rate_limit(response.status, &response.headers, hints),
+            };
+            call.route.credentials.answered(&used, &answer).await;
+        }
+        Ok(response)
+    }
+
+    /// Returns the answer to the last attempt, with the credentials that were used for it.
+    async fn final_answer<R: Receive>(
+        &self,
+        call: &Call<'_, R>,
+        mut retries: Retries,
+        retry_on: &[StatusCode],
+    ) -> Result<(Answer<R::Body>, Option<Arc<Credentials>>), EgressError> {
         let hints = &call.route.provider.proxy.retry;
         let mut may_refresh = true;
         call.wait_for_rate_limit().await?;
@@ -268,7 +289,7 @@ impl EgressGateway {
             number += 1;
             let is_held = outcome.as_ref().is_ok_and(|answer| call.record_rate_limit(answer));
             if !call.payload.can_be_sent_again() {
-                return outcome.map(|answer| answer.response);
+                return outcome.map(|answer| (answer, credentials));
             }
             if let (Ok(answer), Some(rejected)) = (&outcome, &credentials)
                 && answer.had_credentials
@@ -287,13 +308,13 @@ impl EgressGateway {
                     retry::requested_delay(headers, hints, self.clock.system_time())
                 }
                 Err(error) if error.is_retryable() => None,
-                _ => return outcome.map(|answer| answer.response),
+                _ => return outcome.map(|answer| (answer, credentials)),
             };
             // A backoff that holds back all requests of the connection also delays this retry.
             let wait =
                 if is_held { retries.spend() } else { retries.next_wait(requested_delay, rand::random()) };
             let Some(wait) = wait else {
-                return outcome.map(|answer| answer.response);
+                return outcome.map(|answer| (answer, credentials));
             };
             // Dropping the answer releases its connection during the wait.
             drop(outcome);

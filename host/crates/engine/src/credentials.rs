@@ -5,6 +5,7 @@
 //! a host, and a lease orders the hosts. The lease is in a row, so no transaction is open during the request. The
 //! provider's response is stored even if the caller disconnects, because it may have invalidated the old credentials.
 
+pub(crate) mod rejection;
 pub(crate) mod sealed;
 pub(crate) mod source;
 

@@ -191,8 +191,12 @@ impl Proxy {
             Value::Object(config) => config,
             _ => Map::new(),
         };
-        let credentials =
-            ConnectionCredentials::new(Arc::clone(&self.credentials), Arc::clone(environment), connection.pk);
+        let credentials = ConnectionCredentials::new(
+            Arc::clone(&self.credentials),
+            Arc::clone(environment),
+            connection.pk,
+            None,
+        );
         let base_url = self.functions.base_url_of(connection.integration);
         let rate_limiter = ConnectionRateLimiter::new(
             Arc::clone(&self.rate_limits),

@@ -11,13 +11,21 @@ use syncline_types::ids::{ConnectionPk, FunctionName, IntegrationPk, Variant};
 #[derive(Debug, Clone, Copy)]
 pub enum Failing<'a> {
     Auth,
-    Sync { name: &'a str, variant: &'a str },
+    /// The provider denies a sync access, although it may accept the credentials for other requests.
+    Access {
+        name: &'a str,
+        variant: &'a str,
+    },
+    Sync {
+        name: &'a str,
+        variant: &'a str,
+    },
 }
 
 impl Failing<'_> {
     fn kind(&self) -> &'static str {
         match self {
-            Self::Auth => "auth",
+            Self::Auth | Self::Access { .. } => "auth",
             Self::Sync { .. } => "sync",
         }
     }
@@ -25,7 +33,7 @@ impl Failing<'_> {
     fn subject(&self) -> String {
         match self {
             Self::Auth => String::new(),
-            Self::Sync { name, variant } => format!("{name}::{variant}"),
+            Self::Access { name, variant } | Self::Sync { name, variant } => format!("{name}::{variant}"),
         }
     }
 }
@@ -59,6 +67,68 @@ pub async fn set(
     .map(|is_new| is_new.unwrap_or(false))
 }
 
+/// The rejection of a connection's credentials by its provider.
+#[derive(Debug)]
+pub struct Rejection<'a> {
+    pub connection: ConnectionPk,
+    /// The version of the rejected credentials.
+    pub version: i64,
+    /// [`Failing::Auth`] or [`Failing::Access`].
+    pub failing: Failing<'a>,
+    pub log_id: Uuid,
+    pub code: ErrorCode,
+    pub message: &'a str,
+}
+
+/// Stores that the provider rejected the connection's credentials. Returns `true` if the connection had no such error.
+///
+/// Stores nothing if the credentials were replaced meanwhile or are being validated, or if the connection has another
+/// authentication error: a failed refresh says more about the cause.
+pub async fn set_rejected(conn: &mut PgConnection, rejection: &Rejection<'_>) -> sqlx::Result<bool> {
+    // The lock orders this with a reconnect or a refresh, which deletes the errors of the former credentials.
+    sqlx::query_scalar!(
+        r#"
+        WITH current AS (
+            SELECT pk, environment_pk FROM connections
+            WHERE pk = $1 AND credentials_version = $2 AND validating_since IS NULL AND revalidating_since IS NULL
+            FOR NO KEY UPDATE
+        )
+        INSERT INTO connection_errors (environment_pk, connection_pk, type, subject, log_id, code, message)
+        SELECT environment_pk, pk, $3, $4, $5, $6, $7 FROM current
+        ON CONFLICT (connection_pk, type, subject)
+            DO UPDATE SET log_id = excluded.log_id, message = excluded.message
+            WHERE connection_errors.code = excluded.code
+        RETURNING (xmax = 0) AS "is_new!"
+        "#,
+        rejection.connection.0,
+        rejection.version,
+        rejection.failing.kind(),
+        rejection.failing.subject(),
+        rejection.log_id,
+        rejection.code.as_str(),
+        rejection.message,
+    )
+    .fetch_optional(conn)
+    .await
+    .map(|is_new| is_new.unwrap_or(false))
+}
+
+/// Deletes an error that [`set_rejected`] stored, unless it was stored again for a later run.
+pub async fn clear_rejected(
+    conn: &mut PgConnection,
+    connection: ConnectionPk,
+    log_id: Uuid,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        "DELETE FROM connection_errors WHERE connection_pk = $1 AND type = 'auth' AND subject = '' AND log_id = $2",
+        connection.0,
+        log_id,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
 /// A current error of a connection.
 #[derive(Debug, Clone)]
 pub struct ConnectionError {
@@ -66,7 +136,7 @@ pub struct ConnectionError {
     /// `auth` or `sync`.
     pub kind: String,
     pub log_id: Uuid,
-    /// The sync that failed. `None` for authentication.
+    /// The sync that failed. `None` if the error concerns the whole connection.
     pub sync: Option<(FunctionName, Variant)>,
     /// The text of an error code. A newer host may have stored a code that this one does not know.
     pub code: String,
@@ -117,7 +187,7 @@ pub async fn clear_sync(
     sqlx::query!(
         r#"
         DELETE FROM connection_errors e USING schedules s
-        WHERE s.integration_pk = $1 AND s.sync_name = $2 AND e.connection_pk = s.connection_pk AND e.type = 'sync'
+        WHERE s.integration_pk = $1 AND s.sync_name = $2 AND e.connection_pk = s.connection_pk
           AND e.subject = s.sync_name || '::' || s.variant
         "#,
         integration.0,
@@ -128,17 +198,17 @@ pub async fn clear_sync(
     Ok(())
 }
 
-/// Deletes an error after the authentication or the sync has worked again.
+/// Deletes the errors of a sync after it has worked again.
 pub async fn clear(
     conn: &mut PgConnection,
     connection: ConnectionPk,
-    failing: Failing<'_>,
+    sync: &str,
+    variant: &str,
 ) -> sqlx::Result<()> {
     sqlx::query!(
-        "DELETE FROM connection_errors WHERE connection_pk = $1 AND type = $2 AND subject = $3",
+        "DELETE FROM connection_errors WHERE connection_pk = $1 AND subject = $2",
         connection.0,
-        failing.kind(),
-        failing.subject(),
+        Failing::Sync { name: sync, variant }.subject(),
     )
     .execute(conn)
     .await?;

@@ -39,6 +39,8 @@ pub struct Connection {
     pub updated_at: DateTime<Utc>,
     pub last_fetched_at: Option<DateTime<Utc>>,
     pub refresh: RefreshState,
+    /// The log id of the error that the provider rejected the credentials, if there is one.
+    pub rejected_log: Option<Uuid>,
 }
 
 /// A connection to store. Its credentials are encrypted for the row `id`.
@@ -80,6 +82,7 @@ struct ConnectionRow {
     refresh_failed_at: Option<DateTime<Utc>>,
     refresh_failing_days: i32,
     refresh_exhausted: bool,
+    rejected_log: Option<Uuid>,
 }
 
 impl From<ConnectionRow> for Connection {
@@ -111,6 +114,7 @@ impl From<ConnectionRow> for Connection {
                 failing_days: row.refresh_failing_days,
                 is_exhausted: row.refresh_exhausted,
             },
+            rejected_log: row.rejected_log,
         }
     }
 }
@@ -131,7 +135,10 @@ macro_rules! query_connections {
                c.credentials_version AS "credentials_version!", c.refresh_due_at AS "refresh_due_at?",
                c.credentials_changed_at AS "credentials_changed_at!", c.refresh_failed_at AS "refresh_failed_at?",
                c.credentials_expire_at AS "credentials_expire_at?",
-               c.refresh_failing_days AS "refresh_failing_days!", c.refresh_exhausted AS "refresh_exhausted!"
+               c.refresh_failing_days AS "refresh_failing_days!", c.refresh_exhausted AS "refresh_exhausted!",
+               (SELECT e.log_id FROM connection_errors e
+                WHERE e.connection_pk = c.pk AND e.type = 'auth' AND e.subject = ''
+                  AND e.code = 'credentials_rejected') AS "rejected_log?"
         FROM "#
                 + $from
                 + r#" c JOIN integrations i ON i.pk = c.integration_pk

@@ -64,8 +64,9 @@ pub async fn take_lease(
     Ok(claimed.rows_affected() == 1)
 }
 
-/// Replaces the credentials of this version. Returns `false` if they were replaced meanwhile. An expired lease does
-/// not matter, because the version shows whether another refresh came first.
+/// Replaces the credentials of this version, and deletes the connection's authentication errors. Returns `false` if
+/// they were replaced meanwhile. An expired lease does not matter, because the version shows whether another refresh
+/// came first.
 pub async fn succeed(
     conn: &mut PgConnection,
     connection: ConnectionPk,
@@ -82,8 +83,6 @@ pub async fn succeed(
                 refresh_failing_days = 0, refresh_day_counted_at = NULL, refresh_exhausted = false, updated_at = now()
             WHERE pk = $1 AND credentials_version = $2
             RETURNING pk
-        ), works_again AS (
-            DELETE FROM connection_errors WHERE connection_pk = $1 AND type = 'auth'
         )
         SELECT pg_notify('syncline', 'connection:' || pk) FROM renewed
         "#,
@@ -93,9 +92,16 @@ pub async fn succeed(
         renewed.expire_at,
         renewed.due_at,
     )
-    .fetch_all(conn)
+    .fetch_all(&mut *conn)
     .await?;
-    Ok(stored.len() == 1)
+    if stored.is_empty() {
+        return Ok(false);
+    }
+    // A statement of its own also sees an error that was committed while the first one waited for the row.
+    sqlx::query!("DELETE FROM connection_errors WHERE connection_pk = $1 AND type = 'auth'", connection.0)
+        .execute(conn)
+        .await?;
+    Ok(true)
 }
 
 /// Releases the lease after a failure. Each day with failures is counted once. After `max_failing_days` days, the

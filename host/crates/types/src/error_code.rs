@@ -470,6 +470,19 @@ pub enum ErrorCode {
         message = "Let the end user reconnect if the error persists. The message contains the provider's answer."
     )]
     RefreshTokenExternalError,
+    /// The function failed, and the provider rejected the connection's credentials: the last request that carried them
+    /// was answered with 401, after a refresh if they can be refreshed. Runs and connections have this code. The answer
+    /// of an action keeps `script_http_error`, or the code of the function's own error.
+    #[strum(
+        message = "Let the end user reconnect. The connection's error disappears when a later request with its credentials succeeds."
+    )]
+    CredentialsRejected,
+    /// The provider answered a request of a sync with 403, and the sync failed because of it. The connection has this
+    /// code; the run keeps `script_http_error`.
+    #[strum(
+        message = "Check the permissions and scopes of the account at the provider, then let the end user reconnect. The error disappears when the sync succeeds."
+    )]
+    ProviderAccessDenied,
     /// The sync returned an error, whose message is `message`. `details` contains its details. Without details,
     /// `details` contains the function's own `code` and `message`.
     #[strum(

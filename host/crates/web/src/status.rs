@@ -132,6 +132,8 @@ pub fn statuses(code: ErrorCode) -> &'static [StatusCode] {
         ErrorCode::MassDeletionHeld
         | ErrorCode::NoProgress
         | ErrorCode::RefreshTokenExternalError
+        | ErrorCode::CredentialsRejected
+        | ErrorCode::ProviderAccessDenied
         | ErrorCode::ScriptCancelled
         | ErrorCode::SyncScriptFailure
         | ErrorCode::WebhookScriptFailure

@@ -4,11 +4,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use http::StatusCode;
 use tokio::sync::Mutex;
+use uuid::Uuid;
 
+use crate::credentials::rejection::Rejection;
 use crate::credentials::{Credentials, Freshness, RefreshError};
+use crate::invoker::live_runs::RunMeter;
 use syncline_auth::{AppCredentials, Environment};
-use syncline_egress::{self as egress, CredentialSource, CredentialsUnavailable};
+use syncline_egress::{self as egress, CredentialSource, CredentialsUnavailable, FinalAnswer};
 use syncline_telemetry::clock::Clock;
 use syncline_types::ids::ConnectionPk;
 
@@ -20,6 +24,8 @@ pub(crate) struct ConnectionCredentials {
     service: Arc<Credentials>,
     environment: Arc<Environment>,
     connection: ConnectionPk,
+    /// Notes rejections for the end of the run. `None` for requests of clients.
+    meter: Option<Arc<RunMeter>>,
     last: Mutex<Option<CachedCredentials>>,
 }
 
@@ -27,6 +33,8 @@ struct CachedCredentials {
     read_at: Instant,
     version: i64,
     credentials: Arc<egress::Credentials>,
+    /// The error of an earlier rejection that the connection had when its credentials were read.
+    rejected_log: Option<Uuid>,
 }
 
 impl CachedCredentials {
@@ -40,8 +48,9 @@ impl ConnectionCredentials {
         service: Arc<Credentials>,
         environment: Arc<Environment>,
         connection: ConnectionPk,
+        meter: Option<Arc<RunMeter>>,
     ) -> Self {
-        Self { service, environment, connection, last: Mutex::new(None) }
+        Self { service, environment, connection, meter, last: Mutex::new(None) }
     }
 
     async fn read(&self, freshness: Freshness) -> Result<CachedCredentials, CredentialsUnavailable> {
@@ -61,6 +70,7 @@ impl ConnectionCredentials {
             read_at: self.service.clock.instant(),
             version: live.version(),
             credentials: Arc::new(credentials),
+            rejected_log: live.connection.rejected_log,
         })
     }
 }
@@ -108,9 +118,40 @@ impl CredentialSource for ConnectionCredentials {
             // The function receives the provider's rejection.
             return Ok(None);
         };
-        let is_better = read.version > rejected_version;
-        let read = last.insert(read);
-        Ok(is_better.then(|| Arc::clone(&read.credentials)))
+        if read.version <= rejected_version {
+            // The rejected credentials stay the current ones, so that the rejection counts.
+            *last = Some(CachedCredentials { credentials: Arc::clone(rejected), ..read });
+            return Ok(None);
+        }
+        Ok(Some(Arc::clone(&last.insert(read).credentials)))
+    }
+
+    async fn answered(&self, used: &Arc<egress::Credentials>, answer: &FinalAnswer<'_>) {
+        if matches!(**used, egress::Credentials::None) {
+            return;
+        }
+        let mut last = self.last.lock().await;
+        // An answer to older credentials says nothing about the current ones.
+        let Some(cached) = last.as_mut().filter(|cached| Arc::ptr_eq(&cached.credentials, used)) else {
+            return;
+        };
+        match answer.status {
+            status if status.is_success() => {
+                if let Some(meter) = &self.meter {
+                    meter.note_rejection(None);
+                }
+                if let Some(log_id) = cached.rejected_log.take() {
+                    self.service.clear_rejected(self.connection, log_id).await;
+                }
+            }
+            status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) if !answer.is_rate_limit => {
+                if let Some(meter) = &self.meter {
+                    let (version, host) = (cached.version, answer.host.to_owned());
+                    meter.note_rejection(Some(Rejection { version, status, host }));
+                }
+            }
+            _ => {}
+        }
     }
 }
 
@@ -128,6 +169,7 @@ mod tests {
             read_at: clock.instant(),
             version: 1,
             credentials: Arc::new(egress::Credentials::None),
+            rejected_log: None,
         };
         time.advance(FRESH_FOR / 2);
         assert!(cached.is_fresh(&clock));

@@ -125,6 +125,7 @@ impl ConnectionAccess {
             Arc::clone(&self.invoker.credentials),
             Arc::clone(&self.environment),
             self.connection.pk,
+            Some(Arc::clone(&self.meter)),
         );
         let rate_limiter = ConnectionRateLimiter::new(
             Arc::clone(&self.invoker.rate_limits),

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use crate::credentials::rejection::Rejection;
 use crate::invoker::run_writer::log_lines;
 use crate::records::commit::Changes;
 use syncline_sandbox::RunLog;
@@ -28,6 +29,7 @@ pub(crate) struct RunMeter {
     backoff_ms: AtomicI64,
     progress: Mutex<Option<Progress>>,
     changes: Mutex<Changes>,
+    rejection: Mutex<Option<Rejection>>,
 }
 
 impl RunMeter {
@@ -61,6 +63,16 @@ impl RunMeter {
         let number = |number| i64::try_from(number).unwrap_or(i64::MAX);
         let progress = Progress { done: number(done), total: total.map(number) };
         *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = Some(progress);
+    }
+
+    /// Notes that the provider has rejected the connection's credentials, or with `None` that it has accepted them.
+    pub(crate) fn note_rejection(&self, rejection: Option<Rejection>) {
+        *self.rejection.lock().unwrap_or_else(PoisonError::into_inner) = rejection;
+    }
+
+    /// The provider's rejection of the credentials, unless it has accepted them since.
+    pub(crate) fn rejection(&self) -> Option<Rejection> {
+        self.rejection.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn figures(&self) -> ProgressCounts {

@@ -8,6 +8,8 @@ use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
 use crate::connections::route::ConnectionRoute;
+use crate::credentials::Credentials;
+use crate::credentials::rejection::{FailedRun, explain};
 use crate::functions::DeployedFunction;
 use crate::invoker::Invoker;
 use crate::invoker::live_runs::LiveRun;
@@ -17,7 +19,7 @@ use syncline_store::runs::{self, FinishedRun, Outcome, RunError, RunStart, RunSt
 use syncline_telemetry::metrics::metrics;
 use syncline_types::error_code::ErrorCode;
 use syncline_types::functions::FunctionKind;
-use syncline_types::ids::IntegrationKey;
+use syncline_types::ids::{IntegrationKey, Variant};
 
 /// Longer error messages are truncated, like the lines of a log.
 const MAX_MESSAGE_BYTES: usize = 10_000;
@@ -37,6 +39,7 @@ pub(crate) struct JobAttempt {
 /// The data for a run's row.
 pub(crate) struct Recording {
     writer: Arc<RunWriter>,
+    credentials: Arc<Credentials>,
     integration: IntegrationKey,
     pub(crate) live: LiveRun,
     /// `None` once the run has ended.
@@ -70,7 +73,13 @@ impl Recording {
         let log = RunLog::new(function.limits.log_bytes);
         let live = Arc::clone(&invoker.live_runs).begin(id, Some(start.clone()), log);
         let integration = function.integration_key.clone();
-        Self { writer: Arc::clone(&invoker.run_writer), integration, live, start: Some(start) }
+        Self {
+            writer: Arc::clone(&invoker.run_writer),
+            credentials: Arc::clone(&invoker.credentials),
+            integration,
+            live,
+            start: Some(start),
+        }
     }
 
     /// Ends the run and returns it in the form in which it is written.
@@ -90,10 +99,27 @@ impl Recording {
         run
     }
 
-    /// Ends the run of a function that returned a result or failed.
+    /// Ends the run of a function that returned a result or failed. Stores it with the connection if the provider
+    /// rejected the credentials.
     pub(crate) async fn end_with(self, error: Option<RunError>, usage: Usage) -> FinishedRun {
-        let state = if error.is_none() { RunState::Success } else { RunState::Error };
-        self.end(state, error, usage).await
+        let (Some(error), Some(start)) = (error, &self.start) else {
+            return self.end(RunState::Success, None, usage).await;
+        };
+        let (error, rejection) = explain(error, start.kind, self.live.meter.rejection());
+        let credentials = Arc::clone(&self.credentials);
+        let run = self.end(RunState::Error, Some(error), usage).await;
+        if let Some(rejection) = rejection {
+            let failed = FailedRun {
+                id: run.start.id,
+                environment: run.start.environment,
+                connection: run.start.connection,
+                kind: run.start.kind,
+                function: &run.start.function,
+                variant: &Variant::base(),
+            };
+            credentials.note_rejection(&failed, &rejection).await;
+        }
+        run
     }
 }
 

@@ -18,6 +18,7 @@ use self::ending::{Finished, append_log, outcome_of, report, write_outcome};
 use self::recording::{Recorded, RunRecording};
 use self::retry::RetryTime;
 use crate::connections::route::ConnectionRoute;
+use crate::credentials::rejection::{FailedRun, explain};
 use crate::functions::DeployedFunction;
 use crate::invoker::capabilities::FunctionCapabilities;
 use crate::invoker::connection_access::ConnectionAccess;
@@ -99,6 +100,17 @@ pub(crate) async fn run(syncs: &Syncs, claim: Claim, control: RunControl) {
     }
     let finished = Finished { outcome, ended, function, next, lines, recording };
     write_outcome(syncs, &claim, &finished).await;
+    if let Ended::Failed { rejection: Some(rejection), .. } = &finished.ended {
+        let failed = FailedRun {
+            id: claim.run_id,
+            environment: claim.environment,
+            connection: claim.connection,
+            kind: FunctionKind::Sync,
+            function: &claim.sync,
+            variant: &claim.variant,
+        };
+        syncs.invoker.credentials.note_rejection(&failed, rejection).await;
+    }
 }
 
 async fn find_function(syncs: &Syncs, claim: &Claim) -> Option<Arc<DeployedFunction>> {
@@ -141,6 +153,7 @@ async fn execute(
             Ended::Failed {
                 retry: RetryTime::of(&error),
                 error: function_run_error(&error, FunctionKind::Sync),
+                rejection: None,
                 counts: None,
                 checkpoints,
             }
@@ -262,9 +275,12 @@ async fn try_execute(
                 let message = format!("{}; the last error was: {error}", interrupted_message(attempts));
                 return no_progress(syncs, claim, &attempt, &start, message, log).await;
             }
+            let error_of_run = function_run_error(&error, FunctionKind::Sync);
+            let (error_of_run, rejection) = explain(error_of_run, FunctionKind::Sync, live.meter.rejection());
             Ok(Ended::Failed {
                 retry: RetryTime::of(&error),
-                error: masked_error(function_run_error(&error, FunctionKind::Sync), log),
+                error: masked_error(error_of_run, log),
+                rejection,
                 counts: attempt_outcome.counts,
                 checkpoints: start.until(attempt_outcome.checkpoint),
             })
@@ -358,6 +374,7 @@ async fn no_progress(
     let error = masked_error(RunError { code: ErrorCode::NoProgress, message, details: None }, log);
     Ok(Ended::Failed {
         error,
+        rejection: None,
         retry: RetryTime::of_stall(claim.failures),
         counts: attempt_outcome.counts,
         checkpoints: start.until(attempt_outcome.checkpoint),

@@ -15,7 +15,7 @@ use crate::sweep::sweep;
 use crate::syncs::Syncs;
 use crate::syncs::selection::SyncError;
 use syncline_store::audit_log::{self, NewEntry};
-use syncline_store::connection_errors::{self, Failing};
+use syncline_store::connection_errors;
 use syncline_store::events::Event;
 use syncline_store::schedules::{self, NewVariant, Retired};
 use syncline_store::{RecordsTransaction, closed_connections, records, streams, sync_states};
@@ -138,8 +138,7 @@ impl Syncs {
         failpoints::reach(Step::VariantEmptied);
 
         let mut tx = self.store.begin().await?;
-        let failing = Failing::Sync { name: sync.as_str(), variant: variant.as_str() };
-        connection_errors::clear(&mut tx, *connection, failing).await?;
+        connection_errors::clear(&mut tx, *connection, sync.as_str(), variant.as_str()).await?;
         schedules::delete_retired(&mut tx, *schedule).await?;
         tx.commit().await
     }

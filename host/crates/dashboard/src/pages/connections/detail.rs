@@ -98,8 +98,9 @@ fn error_table(visit: &Visit, errors: &[ConnectionError]) -> Markup {
                 }
                 td { (ago(error.since)) }
                 td.right {
-                    // The log of a failed sync is that of its run.
-                    @if error.sync.is_some() && visit.allows(Scope::LogsRead) {
+                    // The log of a failed sync or of rejected credentials is that of the run.
+                    @let has_run = error.sync.is_some() || error.code == ErrorCode::CredentialsRejected.as_str();
+                    @if has_run && visit.allows(Scope::LogsRead) {
                         a.button href=(visit.url(&format!("runs/{}", error.log_id))) { "Run" }
                     }
                 }

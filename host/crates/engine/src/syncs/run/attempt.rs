@@ -204,7 +204,13 @@ pub(crate) async fn complete(
                 tx.rollback().await?;
                 let counts = hold_deletions(syncs, attempt, start, &names).await?;
                 let checkpoints = start.until(None);
-                return Ok(Ended::Failed { error, retry: RetryTime::AtNextSlot, counts, checkpoints });
+                return Ok(Ended::Failed {
+                    error,
+                    rejection: None,
+                    retry: RetryTime::AtNextSlot,
+                    counts,
+                    checkpoints,
+                });
             }
         }
         records::end_generation(&mut tx, &mut stream).await?;

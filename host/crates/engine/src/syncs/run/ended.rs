@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
+use crate::credentials::rejection::RejectionCause;
 use crate::outbound_webhooks::Checkpoints;
 use crate::records::commit::RunCounts;
 use crate::syncs::run::retry::RetryTime;
@@ -18,6 +19,8 @@ pub(super) enum Ended {
     },
     Failed {
         error: RunError,
+        /// Set if the provider rejected the connection's credentials.
+        rejection: Option<RejectionCause>,
         retry: RetryTime,
         counts: Option<RunCounts>,
         checkpoints: Checkpoints,

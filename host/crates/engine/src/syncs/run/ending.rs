@@ -134,13 +134,14 @@ async fn try_write_outcome(syncs: &Syncs, claim: &Claim, finished: &Finished) ->
 /// Sets the connection's error about this sync, or clears it after a success. Returns `true` for the first failure
 /// since the last success.
 async fn note_error(conn: &mut PgConnection, claim: &Claim, finished: &Finished) -> sqlx::Result<bool> {
-    let failing = Failing::Sync { name: claim.sync.as_str(), variant: claim.variant.as_str() };
     match &finished.ended {
         Ended::Success { .. } => {
-            connection_errors::clear(conn, claim.connection, failing).await?;
+            let (sync, variant) = (claim.sync.as_str(), claim.variant.as_str());
+            connection_errors::clear(conn, claim.connection, sync, variant).await?;
             Ok(false)
         }
         Ended::Failed { error, .. } => {
+            let failing = Failing::Sync { name: claim.sync.as_str(), variant: claim.variant.as_str() };
             connection_errors::set(conn, claim.connection, failing, claim.run_id, error.code, &error.message)
                 .await
         }

@@ -108,6 +108,35 @@ async fn retries_end_and_the_next_scheduled_run_follows() {
 }
 
 #[tokio::test]
+async fn the_status_of_a_failed_sync_has_its_error_and_the_time_of_its_retry() {
+    let stage = Stage::hostile().await;
+    let db = &stage.db;
+    stage.set_metadata(ending("fail")).await;
+    let status = stage.run("commit-raw").await;
+    assert_eq!((&status["status"], &status["latestExecutionStatus"]), (&json!("ERROR"), &json!("STOPPED")));
+    let run =
+        db.texts("SELECT id::text FROM runs WHERE function_name = 'commit-raw' AND state = 'error'").await;
+    let message = "the metadata asks for a failure";
+    let expected = json!({ "code": "sync_script_failure", "message": message, "runId": run[0] });
+    assert_eq!(status["latestError"], expected);
+    let seconds_until = |name: &str| {
+        let at = chrono::DateTime::parse_from_rfc3339(status[name].as_str().expect("a time")).unwrap();
+        (at.to_utc() - chrono::Utc::now()).num_seconds()
+    };
+    let (retry, regular) = (seconds_until("retryAt"), seconds_until("nextScheduledSyncAt"));
+    assert!((0..=13).contains(&retry), "the retry is due in {retry} s");
+    assert!(regular > 60, "the regular run is due in {regular} s");
+
+    // The retry of a paused sync waits until the sync is started.
+    stage.control("pause", "commit-raw").await.expect(200);
+    let paused = stage.status("commit-raw").await;
+    assert_eq!((&paused["retryAt"], &paused["latestError"]), (&Value::Null, &expected));
+    stage.set_metadata(ending("return")).await;
+    let status = stage.run("commit-raw").await;
+    assert_eq!((&status["retryAt"], &status["latestError"]), (&Value::Null, &Value::Null));
+}
+
+#[tokio::test]
 async fn the_first_failure_is_reported_even_if_it_is_a_retry() {
     let stage = Stage::hostile().await;
     let db = &stage.db;

@@ -158,7 +158,8 @@ fn by_name(named: &str) -> Option<Rule> {
         | "deleted_at"
         | "pruned_at"
         | "finishedAt"
-        | "nextScheduledSyncAt" => format("date-time"),
+        | "nextScheduledSyncAt"
+        | "retryAt" => format("date-time"),
         "webhook_url_override" => Rule { longest: Some(2048), ..format("uri-or-empty") },
         "webhook_url_secondary" | "callback_url" => Rule { longest: Some(2048), ..format("uri") },
         "frequency" => format("frequency"),

@@ -265,6 +265,12 @@ pub(super) struct SyncStatus {
     /// `RUNNING`, `SUCCESS` or `STOPPED`. Absent before the first run.
     #[serde(rename = "latestExecutionStatus", skip_serializing_if = "Option::is_none")]
     latest_execution_status: Option<&'static str>,
+    /// When the latest run is retried. Absent if no retry is planned. `nextScheduledSyncAt` is the regular run after it.
+    #[serde(rename = "retryAt", skip_serializing_if = "Option::is_none")]
+    retry_at: Option<String>,
+    /// The error of the latest run. Absent if it succeeded.
+    #[serde(rename = "latestError", skip_serializing_if = "Option::is_none")]
+    latest_error: Option<LatestError>,
     /// Number of stored records by model, without deleted ones.
     #[serde(rename = "recordCount")]
     record_count: BTreeMap<String, i64>,
@@ -273,9 +279,22 @@ pub(super) struct SyncStatus {
     checkpoint: Option<Box<RawValue>>,
 }
 
+/// The error of a sync's latest run.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct LatestError {
+    /// The stable code of the error.
+    code: String,
+    /// What happened.
+    message: String,
+    /// Id of the run, whose log has more.
+    #[serde(rename = "runId")]
+    run_id: Uuid,
+}
+
 /// Get the status of syncs
 ///
-/// Returns the schedule, the latest result and the record counts of each selected sync. An integration with many
+/// Returns the schedule, the latest result or error, and the record counts of each selected sync. After a failed run,
+/// `retryAt` says when it is retried. An integration with many
 /// connections has many syncs: send `limit` to get them in pages. Needs the scope `environment:syncs:read`.
 #[utoipa::path(
     get, path = "/sync/status", tag = "Syncs",
@@ -579,6 +598,11 @@ impl From<engine::SyncStatus> for SyncStatus {
             } else {
                 latest.as_ref().map(|run| if run.state == RunState::Success { "SUCCESS" } else { "STOPPED" })
             },
+            retry_at: status.retry_at.map(iso),
+            latest_error: latest.as_ref().and_then(|run| {
+                let error = run.error.clone()?;
+                Some(LatestError { code: error.code, message: error.message, run_id: run.id })
+            }),
             latest_result: latest.and_then(|run| run.counts),
             record_count: status
                 .record_counts

@@ -134,5 +134,5 @@ pub use self::syncs::approvals::ApprovalError;
 pub use self::syncs::commands::{RecordingOrder, SyncCommand, TriggerOptions};
 pub use self::syncs::list::{ListedState, ListedSync, SyncFilter, SyncPosition};
 pub use self::syncs::selection::{SyncError, SyncSelection};
-pub use self::syncs::status::{LatestRun, SyncState, SyncStatus};
+pub use self::syncs::status::{LatestRun, SyncRunError, SyncState, SyncStatus};
 pub use self::syncs::{SyncParts, SyncSettings, Syncs};

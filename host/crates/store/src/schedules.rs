@@ -27,7 +27,9 @@ pub use self::planning::{
     replan, set_frequency,
 };
 pub use self::requests::{ScheduleScope, Target, TriggerOptions, pause, start, trigger};
-pub use self::status::{LatestRun, ScheduleStatus, list_status, list_status_after, list_variants};
+pub use self::status::{
+    LatestRun, ScheduleStatus, SyncRunError, list_status, list_status_after, list_variants,
+};
 pub use self::variants::{
     NewVariant, Retired, create_variant, delete_retired, find_variant, next_fence, retire_variant,
     take_over_retired,

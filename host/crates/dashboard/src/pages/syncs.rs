@@ -158,13 +158,24 @@ fn row(visit: &Visit, listed: &ListedSync) -> Markup {
             td { (status.frequency.as_deref().unwrap_or("never")) @if status.has_own_frequency { " " span.muted { "(changed)" } } }
             td.number { (number(status.record_counts.values().sum())) }
             td { @match finished_at(status) { Some(at) => (ago(at)), None => span.muted { "never" } } }
-            td { @match status.next_run_at { Some(at) => (ago(at)), None => span.muted { "none" } } }
+            td { (next_run(status, "none")) }
         }
     }
 }
 
 fn finished_at(status: &SyncStatus) -> Option<chrono::DateTime<chrono::Utc>> {
     status.latest.as_ref().and_then(|run| run.finished_at)
+}
+
+/// When the sync runs next: at its retry or at its regular time. `otherwise` says that no run is planned.
+pub(crate) fn next_run(status: &SyncStatus, otherwise: &str) -> Markup {
+    html! {
+        @match (status.retry_at, status.next_run_at) {
+            (Some(at), _) => { (ago(at)) " " span.muted { "(retry)" } }
+            (None, Some(at)) => (ago(at)),
+            (None, None) => span.muted { (otherwise) },
+        }
+    }
 }
 
 /// The state of a sync.

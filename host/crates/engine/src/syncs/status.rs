@@ -10,8 +10,8 @@ use crate::syncs::Syncs;
 use crate::syncs::schedule::next_slot;
 use crate::syncs::selection::{SyncError, SyncSelection};
 use syncline_config::Frequency;
-pub use syncline_store::schedules::LatestRun;
 use syncline_store::schedules::{self, ScheduleStatus};
+pub use syncline_store::schedules::{LatestRun, SyncRunError};
 use syncline_store::{streams, sync_states};
 use syncline_types::functions::RunState;
 use syncline_types::ids::{
@@ -35,6 +35,8 @@ pub struct SyncStatus {
     pub latest: Option<LatestRun>,
     /// `None` if the sync is paused or no longer deployed.
     pub next_run_at: Option<DateTime<Utc>>,
+    /// When the failed or interrupted run is repeated, before the next regular one. `None` during a run.
+    pub retry_at: Option<DateTime<Utc>>,
     /// Live records of each model that the sync declares.
     pub record_counts: BTreeMap<ModelName, i64>,
     /// A JSON object.
@@ -115,6 +117,7 @@ impl Syncs {
         SyncStatus {
             state: state_of(&status, function.is_some()),
             next_run_at: next_run(&status, function.as_deref()),
+            retry_at: status.retry_at.filter(|_| !status.is_running && function.is_some()),
             record_counts: record_counts.collect(),
             checkpoint: output.checkpoints.get(&sync).cloned(),
             id: status.id,
@@ -179,9 +182,16 @@ mod tests {
                 is_interrupted,
                 frequency_override: None,
                 next_run_at: None,
+                retry_at: None,
                 started_at: None,
                 now: Utc::now(),
-                latest: latest.map(|state| LatestRun { state, finished_at: None, counts: None }),
+                latest: latest.map(|state| LatestRun {
+                    state,
+                    finished_at: None,
+                    counts: None,
+                    id: Uuid::nil(),
+                    error: None,
+                }),
                 has_succeeded: false,
             };
             state_of(&status, is_deployed)

@@ -25,6 +25,8 @@ pub struct ScheduleStatus {
     pub frequency_override: Option<String>,
     /// When the schedule is due next. During a run, this is the slot of that run.
     pub next_run_at: Option<DateTime<Utc>>,
+    /// When the retry of the latest run is due. `None` during it, and if it is not retried.
+    pub retry_at: Option<DateTime<Utc>>,
     /// When the latest attempt began.
     pub started_at: Option<DateTime<Utc>>,
     /// The current time of the database's clock.
@@ -40,6 +42,17 @@ pub struct LatestRun {
     pub state: RunState,
     pub finished_at: Option<DateTime<Utc>>,
     pub counts: Option<Value>,
+    pub id: Uuid,
+    /// `None` if it succeeded.
+    pub error: Option<SyncRunError>,
+}
+
+/// The error of a run, for clients.
+#[derive(Debug, Clone)]
+pub struct SyncRunError {
+    /// The text of an error code. A newer host may have stored a code that this one does not know.
+    pub code: String,
+    pub message: String,
 }
 
 /// Lists the syncs and variants of a target that at least one connection has.
@@ -67,7 +80,10 @@ macro_rules! with_status {
                    AND coalesce(s.due_at <= now(), false)) AS "is_running!",
                coalesce(newest.state IN ('lost', 'cancelled'), false) AS "is_interrupted!", s.frequency_override,
                coalesce(s.next_run_at, CASE WHEN s.state = 'running' THEN s.due_at END) AS next_run_at,
+               CASE WHEN s.due_reason = 'retry' AND s.state = 'running' AND s.run_id IS NULL
+                   THEN s.due_at END AS retry_at,
                latest.state AS "run_state?: RunState", latest.finished_at AS "finished_at?", latest.counts AS "counts?",
+               latest.id AS "run_id?", latest.error_code AS "error_code?", latest.error_message AS "error_message?",
                s.last_success_at IS NOT NULL AS "has_succeeded!", newest.started_at AS "started_at?", now() AS "now!"
         FROM schedules s
         JOIN connections c ON c.pk = s.connection_pk
@@ -75,7 +91,7 @@ macro_rules! with_status {
             SELECT state, started_at FROM runs WHERE schedule_pk = s.pk ORDER BY started_at DESC LIMIT 1
         ) AS newest ON true
         LEFT JOIN LATERAL (
-            SELECT state, finished_at, counts FROM runs
+            SELECT id, state, finished_at, counts, error_code, error_message FROM runs
             WHERE schedule_pk = s.pk AND state IN ('success', 'error')
             ORDER BY started_at DESC LIMIT 1
         ) AS latest ON true"#,
@@ -98,12 +114,17 @@ macro_rules! schedule_status {
             is_interrupted: $row.is_interrupted,
             frequency_override: $row.frequency_override,
             next_run_at: $row.next_run_at,
+            retry_at: $row.retry_at,
             started_at: $row.started_at,
             now: $row.now,
-            latest: $row.run_state.map(|state| LatestRun {
+            latest: $row.run_state.zip($row.run_id).map(|(state, id)| LatestRun {
                 state,
                 finished_at: $row.finished_at,
                 counts: $row.counts,
+                id,
+                error: $row
+                    .error_code
+                    .map(|code| SyncRunError { code, message: $row.error_message.unwrap_or_default() }),
             }),
             has_succeeded: $row.has_succeeded,
         }

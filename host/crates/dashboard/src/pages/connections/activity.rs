@@ -109,12 +109,7 @@ fn sync_table(visit: &Visit, of_connection: &str, syncs: &[SyncStatus]) -> Marku
                         None => span.muted { "never" },
                     }
                 }
-                td {
-                    @match sync.next_run_at {
-                        Some(at) => (ago(at)),
-                        None => span.muted { "not planned" },
-                    }
-                }
+                td { (syncs::next_run(sync, "not planned")) }
                 td.number { (number(sync.record_counts.values().sum())) }
             }
         }

@@ -10,7 +10,7 @@ use axum::routing::get;
 use maud::{Markup, html};
 
 use super::recording::recording;
-use super::{SyncAddress, finished_at, state_badge};
+use super::{SyncAddress, finished_at, next_run, state_badge};
 use crate::Dashboard;
 use crate::components::{
     Look, TextField, action_button, breadcrumb, cut, facts, form, heading, submit, table,
@@ -26,7 +26,8 @@ use crate::pages::runs::{
 use crate::session::Visit;
 use crate::time::{ago, number};
 use syncline_auth::Scope;
-use syncline_engine::{LoggedRun, SyncSelection, SyncState, SyncStatus};
+use syncline_engine::{LoggedRun, SyncRunError, SyncSelection, SyncState, SyncStatus};
+use syncline_types::error_code::ErrorCode;
 use syncline_types::functions::RunState;
 
 /// The runs in the timeline.
@@ -132,6 +133,9 @@ async fn state(
     };
     Ok(html! {
         @if let Some(run) = &held { (held_deletions(visit, run)) }
+        @if held.is_none() && let Some(error) = status.latest.as_ref().and_then(|run| run.error.as_ref()) {
+            (latest_error(error))
+        }
         (facts(&[
             ("State", state_badge(status)),
             ("Connection", html! { a href=(connection_url(visit, integration, connection)) { (connection) } }),
@@ -141,7 +145,7 @@ async fn state(
                 @if status.has_own_frequency { " " span.muted { "(changed for this connection)" } }
             }),
             ("Last run", html! { @match finished_at(status) { Some(at) => (ago(at)), None => "never" } }),
-            ("Next run", html! { @match status.next_run_at { Some(at) => (ago(at)), None => "none" } }),
+            ("Next run", next_run(status, "none")),
             ("Records", html! {
                 @if status.record_counts.is_empty() { "none" }
                 @for (model, count) in &status.record_counts { div { (model) ": " (number(*count)) } }
@@ -158,6 +162,18 @@ async fn state(
         h2 { "Variants" }
         (variant_table(visit, address, all))
     })
+}
+
+/// The error of the latest run.
+fn latest_error(error: &SyncRunError) -> Markup {
+    html! {
+        section.card {
+            h2 { "The latest run failed" }
+            p { (error.message) }
+            @if let Ok(code) = error.code.parse::<ErrorCode>() { p.muted { (code.remedy()) } }
+            p.muted { "Code: " code { (error.code) } }
+        }
+    }
 }
 
 /// One bar for each run, the latest at the right.

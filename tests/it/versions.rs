@@ -325,3 +325,34 @@ async fn versions_and_rollbacks_work_from_the_command_line() {
     let told = command(&["deploy", path, "--yes", "--accept-capabilities"]).run();
     assert!(told.contains("signed with the key `release`\n"), "{told}");
 }
+
+/// Runs `syncline deploy` on a terminal and returns what it printed there.
+async fn deploy_on_a_terminal(host: &Host, arguments: &[&str]) -> String {
+    const TERMINAL: &str =
+        "import os, pty, sys; status = pty.spawn(sys.argv[1:]); sys.exit(os.waitstatus_to_exitcode(status))";
+    let mut command = tokio::process::Command::new("python3");
+    command.args(["-c", TERMINAL, env!("CARGO_BIN_EXE_syncline"), "deploy"]);
+    command.args(arguments).args(["--url", host.base_url(), "--secret-key", SECRET_KEY]);
+    command.env("TERM", "xterm").env_remove("NO_COLOR").stdin(std::process::Stdio::null());
+    let output = command.output().await.expect("python3 can be started");
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{printed}");
+    printed
+}
+
+#[tokio::test]
+async fn deploy_shows_its_progress_on_a_terminal() {
+    let db = TestDatabase::create().await;
+    let host = Host::spawn(&db).await;
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("bundle.tar");
+    std::fs::write(&file, without_steps().to_tar()).unwrap();
+    let path = file.to_str().unwrap();
+    let plan = deploy_on_a_terminal(&host, &[path, "--dry-run"]).await;
+    assert!(plan.contains("uploading the bundle: 0.0 of "), "{plan}");
+    let as_json = deploy_on_a_terminal(&host, &[path, "--yes", "--json"]).await;
+    assert!(serde_json::from_str::<Value>(&as_json).is_ok(), "only JSON: {as_json}");
+    let to_file =
+        db.command(&["deploy", path, "--yes", "--url", host.base_url(), "--secret-key", SECRET_KEY]);
+    assert!(!to_file.run().contains("uploading"), "without a terminal");
+}

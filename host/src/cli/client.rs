@@ -1,15 +1,18 @@
 //! A client of the REST API, for commands that talk to a running host.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::fmt;
 use std::path::Path;
 
 use anyhow::{Context, bail};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
 use clap::Args;
+use futures_util::stream;
 use reqwest::StatusCode;
-use reqwest::header::CONTENT_TYPE;
+use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -18,6 +21,8 @@ use url::form_urlencoded;
 use super::address::HttpAddress;
 use super::{dev_key, output};
 
+/// The step in which the progress of an upload is reported.
+const UPLOAD_CHUNK_BYTES: usize = 64 << 10;
 const BUNDLE_TYPE: &str = "application/x-tar";
 const CUT_ANSWER: &str = "the host's response ended early; run the command again";
 const UNKNOWN_ANSWER: &str =
@@ -226,14 +231,20 @@ impl Client {
         self.send(self.http.post(self.url.at(path)?).header(CONTENT_TYPE, content_type).body(bytes)).await
     }
 
-    /// Posts the file of a bundle and its signature.
+    /// Posts the file of a bundle and its signature. Calls `on_sent` with the number of bytes that have been sent.
     pub(super) async fn post_bundle<T: DeserializeOwned>(
         &self,
         path: &str,
-        bytes: Vec<u8>,
+        bytes: Bytes,
         signature: Option<&str>,
+        on_sent: impl Fn(usize) + Send + Sync + 'static,
     ) -> anyhow::Result<T> {
-        let mut request = self.http.post(self.url.at(path)?).header(CONTENT_TYPE, BUNDLE_TYPE).body(bytes);
+        let mut request = self
+            .http
+            .post(self.url.at(path)?)
+            .header(CONTENT_TYPE, BUNDLE_TYPE)
+            .header(CONTENT_LENGTH, bytes.len())
+            .body(counted(bytes, on_sent));
         if let Some(signature) = signature {
             request = request.header("Bundle-Signature", STANDARD.encode(signature));
         }
@@ -266,7 +277,7 @@ impl Client {
         serde_json::from_slice(&body).context(UNKNOWN_ANSWER)
     }
 
-    async fn answer(&self, request: reqwest::RequestBuilder) -> anyhow::Result<bytes::Bytes> {
+    async fn answer(&self, request: reqwest::RequestBuilder) -> anyhow::Result<Bytes> {
         self.begin(request).await?.bytes().await.context(CUT_ANSWER)
     }
 
@@ -300,6 +311,17 @@ impl Client {
             }
         }
     }
+}
+
+/// A body that is sent in chunks, and reports how many bytes have been sent.
+fn counted(bytes: Bytes, on_sent: impl Fn(usize) + Send + Sync + 'static) -> reqwest::Body {
+    let starts = (0..bytes.len()).step_by(UPLOAD_CHUNK_BYTES);
+    let chunks = starts.map(move |start| {
+        let end = bytes.len().min(start + UPLOAD_CHUNK_BYTES);
+        on_sent(end);
+        Ok::<_, Infallible>(bytes.slice(start..end))
+    });
+    reqwest::Body::wrap_stream(stream::iter(chunks))
 }
 
 /// Returns the path of one item of a list.

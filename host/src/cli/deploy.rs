@@ -46,7 +46,7 @@ pub(super) async fn run(args: DeployArgs) -> anyhow::Result<Done> {
     let signature = args.signature.or(default_signature).map(|path| {
         std::fs::read_to_string(&path).with_context(|| format!("could not read {}", path.display()))
     });
-    let submission = Submission::Bundle { bytes, signature: signature.transpose()? };
+    let submission = Submission::Bundle { bytes: bytes.into(), signature: signature.transpose()? };
     deploy(&client, submission, &args.plan).await?;
     Ok(Done::Successful)
 }

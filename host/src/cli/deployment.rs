@@ -1,12 +1,18 @@
 //! What `deploy` and `rollback` share: the plan, the confirmation, and the deployment itself.
 
 use anyhow::bail;
+use bytes::Bytes;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::client::Client;
 use super::output;
+use super::progress::{Spinner, Upload};
+
+/// What the host does with a bundle before it answers.
+const CHECKING: &str = "the host is checking the bundle and compiling its components";
+const DEPLOYING: &str = "every host is compiling the components, and then the bundle becomes active";
 
 /// How to handle the plan.
 #[derive(Debug, Args)]
@@ -28,7 +34,7 @@ pub(super) struct PlanArgs {
 /// What to deploy.
 pub(super) enum Submission {
     Bundle {
-        bytes: Vec<u8>,
+        bytes: Bytes,
         /// The content of the `.minisig` file.
         signature: Option<String>,
     },
@@ -70,7 +76,7 @@ struct Capability {
 
 /// Shows the plan, asks if necessary, and deploys.
 pub(super) async fn deploy(client: &Client, submission: Submission, args: &PlanArgs) -> anyhow::Result<()> {
-    let plan = submission.send(client, "dry_run=true").await?;
+    let plan = submission.send(client, "dry_run=true", CHECKING, args).await?;
     if args.dry_run && args.json {
         println!("{}", serde_json::to_string_pretty(&plan)?);
         return Ok(());
@@ -101,7 +107,8 @@ pub(super) async fn deploy(client: &Client, submission: Submission, args: &PlanA
     }
     // Capabilities that were not in the plan are not accepted: the active version may have changed since.
     let accepts = args.accept_capabilities || asks_for_more;
-    let deployed = submission.send(client, &format!("accept_capabilities={accepts}")).await?;
+    let deployed =
+        submission.send(client, &format!("accept_capabilities={accepts}"), DEPLOYING, args).await?;
     if args.json {
         println!("{}", serde_json::to_string_pretty(&deployed)?);
     } else {
@@ -111,12 +118,29 @@ pub(super) async fn deploy(client: &Client, submission: Submission, args: &PlanA
 }
 
 impl Submission {
-    async fn send(&self, client: &Client, query: &str) -> anyhow::Result<Deployment> {
+    /// Shows the progress of the upload and then `work`, unless the command prints JSON.
+    async fn send(
+        &self,
+        client: &Client,
+        query: &str,
+        work: &'static str,
+        args: &PlanArgs,
+    ) -> anyhow::Result<Deployment> {
         match self {
             Self::Bundle { bytes, signature } => {
-                client.post_bundle(&format!("deployments?{query}"), bytes.clone(), signature.as_deref()).await
+                // Kept until the host has answered, which is long after the last byte was sent.
+                let shown = (!args.json).then(|| Upload::start(bytes.len(), work));
+                let upload = shown.clone();
+                let on_sent = move |sent_bytes| {
+                    if let Some(upload) = &upload {
+                        upload.set_sent(sent_bytes);
+                    }
+                };
+                let path = format!("deployments?{query}");
+                client.post_bundle(&path, bytes.clone(), signature.as_deref(), on_sent).await
             }
             Self::EarlierVersion { bundle, version } => {
+                let _working = (!args.json).then(|| Spinner::start(work));
                 let body = json!({ "bundle": bundle, "version": version });
                 client.post_json(&format!("deployments/rollback?{query}"), &body).await
             }

@@ -187,7 +187,8 @@ async fn cycle(args: &DevArgs, folder: &Path, client: &Client, sources: &Sources
     };
     let began = Instant::now();
     let deploying = Spinner::start("deploying");
-    let deployed: Value = client.post_bundle("deployments?accept_capabilities=true", bundle, None).await?;
+    let deployed: Value =
+        client.post_bundle("deployments?accept_capabilities=true", bundle.into(), None, |_| {}).await?;
     drop(deploying);
     println!(
         "built in {:.1} s, deployed version {} in {:.1} s",

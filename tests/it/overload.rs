@@ -10,7 +10,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
 use crate::support::{
-    Api, Host, HostOptions, SECRET_KEY, Stage, TestDatabase, answer_to_slow_body, eventually, free_port,
+    Answer, Api, Host, HostOptions, SECRET_KEY, Stage, TestDatabase, answer_to_slow_body, eventually,
+    free_port,
 };
 
 const LOCALHOST: [u8; 4] = [127, 0, 0, 1];
@@ -217,6 +218,40 @@ async fn an_environment_over_its_rate_limit_gets_429_with_all_keys() {
         assert_eq!(client.get("/integrations").await.refusal(), (429, "too_many_request".to_owned()));
     }
     assert_eq!(metric(&host, "syncline_rate_limited_requests_total{limit=\"environment\"}").await, Some(2));
+}
+
+#[tokio::test]
+async fn responses_state_what_is_left_of_the_rate_limit() {
+    let limits = [
+        ("SYNCLINE_MAX_REQUESTS_PER_MINUTE_PER_KEY", "5"),
+        ("SYNCLINE_MAX_REQUESTS_PER_MINUTE_PER_ENVIRONMENT", "7"),
+    ];
+    let (host, db) = host_with(&limits).await;
+    let other = host.create_key(&db, "other", "full");
+    let other = host.with_key(Some(&other));
+    let state = |answer: &Answer| {
+        let number =
+            |name: &str| -> i64 { answer.header(name).expect("it is limited").parse().expect("a number") };
+        let reset = number("x-ratelimit-reset") - chrono::Utc::now().timestamp();
+        assert!((1..=61).contains(&reset), "all requests are available again in {reset} s");
+        (number("x-ratelimit-limit"), number("x-ratelimit-remaining"))
+    };
+    for left in [4, 3] {
+        assert_eq!(state(&host.get("/integrations").await.expect(200)), (5, left));
+    }
+    let failed = host.get("/connections/unknown?provider_config_key=unknown").await.expect(404);
+    assert_eq!(state(&failed), (5, 2), "errors have the headers, too");
+    assert_eq!(
+        state(&other.get("/integrations").await.expect(200)),
+        (7, 3),
+        "the environment has fewer left"
+    );
+    host.get("/integrations").await.expect(200);
+    host.get("/integrations").await.expect(200);
+    let refused = host.get("/integrations").await.expect(429);
+    assert_eq!(state(&refused), (5, 0));
+    assert!(refused.header("retry-after").is_some());
+    assert_eq!(host.with_key(None).get("/health").await.expect(200).header("x-ratelimit-limit"), None);
 }
 
 #[tokio::test]

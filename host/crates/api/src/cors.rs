@@ -9,7 +9,7 @@ use axum::extract::Request;
 use axum::http::{HeaderName, Method, header};
 use tower_http::cors::{AllowOrigin, CorsLayer};
 
-use super::proxy;
+use super::{proxy, rate_limit_headers};
 
 /// Marks a request whose original method is `OPTIONS`.
 #[derive(Clone)]
@@ -34,13 +34,18 @@ pub(super) fn layer() -> CorsLayer {
         .allow_origin(AllowOrigin::any())
         .allow_methods([Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE])
         .allow_headers(ALLOWED.map(HeaderName::from_static))
-        .expose_headers([
-            header::AUTHORIZATION,
-            header::ETAG,
-            header::CONTENT_TYPE,
-            header::CONTENT_LENGTH,
-            proxy::FROM_PROVIDER,
-        ])
+        .expose_headers(
+            [
+                header::AUTHORIZATION,
+                header::ETAG,
+                header::CONTENT_TYPE,
+                header::CONTENT_LENGTH,
+                proxy::FROM_PROVIDER,
+            ]
+            .into_iter()
+            .chain(rate_limit_headers::HEADERS)
+            .collect::<Vec<_>>(),
+        )
         .max_age(Duration::from_secs(600))
 }
 

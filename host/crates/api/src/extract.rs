@@ -82,7 +82,7 @@ impl<R: Right> FromRequestParts<App> for EnvironmentAuth<R> {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
         let client = app.authenticator.authenticate(bearer(&parts.headers)?).await?;
-        app.limits.count_request(&client)?;
+        app.limits.count_request(&client, &parts.extensions)?;
         client.require(R::SCOPE)?;
         parts.extensions.insert(Owner(BodyOwner::Environment(client.environment.pk)));
         Ok(Self { client, source: RequestSource::of(parts), right: PhantomData })
@@ -133,7 +133,7 @@ impl FromRequestParts<App> for Caller {
             return Ok(Self::Session(Box::new(app.connect_sessions.find(token).await?)));
         }
         let client = app.authenticator.authenticate(token).await?;
-        app.limits.count_request(&client)?;
+        app.limits.count_request(&client, &parts.extensions)?;
         client.require(Scope::IntegrationsList)?;
         Ok(Self::Client(client))
     }

@@ -32,6 +32,7 @@ mod one_or_many;
 mod outbound_webhooks;
 mod providers;
 mod proxy;
+mod rate_limit_headers;
 mod record_changes;
 mod records;
 #[cfg(test)]
@@ -176,6 +177,7 @@ pub fn router(app: App, pages: Router<App>) -> Router {
         .layer(metrics::CountLayer)
         .map_request(unread_body::discard_unread)
         .layer(from_fn_with_state(Arc::clone(&app.limits.body_memory), body_memory::count_body))
+        .layer(from_fn_with_state(app.clone(), rate_limit_headers::add_headers))
         .layer(CatchPanicLayer::custom(answer_panic));
     routes
         .route("/records/", get(records::list_records))

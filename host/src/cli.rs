@@ -13,6 +13,7 @@ mod build;
 mod check;
 mod client;
 mod client_limits;
+mod compiled;
 mod connections;
 mod database;
 mod dead_letters;

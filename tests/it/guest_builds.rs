@@ -6,7 +6,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::support::Bundle;
+use crate::support::{Bundle, compiled_dir};
 
 /// The package name of every project in these tests.
 const PACKAGE: &str = "things";
@@ -173,6 +173,7 @@ fn check_minimal(config: &str, arguments: &[&str]) -> (Option<i32>, String) {
         .expect("the folder is writable");
     write(&folder.path().join("syncline.toml"), config);
     let mut command = Command::new(env!("CARGO_BIN_EXE_syncline"));
+    let command = command.env("SYNCLINE_COMPILED_DIR", compiled_dir());
     let output = command.arg("check").args(arguments).arg(folder.path()).output();
     let output = output.expect("the built program can be started");
     let text = [&output.stdout[..], &output.stderr[..]].concat();
@@ -216,4 +217,30 @@ fn check_reports_a_missing_component_without_a_build() {
     let (status, text) = check_minimal(&minimal("elsewhere", NUMBERS), &["--no-build"]);
     assert_eq!(status, Some(3), "{text}");
     assert!(text.contains("there is no folder or file `elsewhere`"), "{text}");
+}
+
+/// The files in a folder for compiled components, with the time at which each was written.
+fn compiled_components(folder: &Path) -> Vec<(PathBuf, std::time::SystemTime)> {
+    let files = fs::read_dir(folder.join("local")).expect("the command has created the folder");
+    let mut files: Vec<_> = files
+        .map(|file| file.expect("the folder can be read"))
+        .filter(|file| file.path().extension().is_some_and(|extension| extension == "code"))
+        .map(|file| (file.path(), file.metadata().unwrap().modified().unwrap()))
+        .collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn check_compiles_an_unchanged_component_only_once() {
+    let compiled = TempDir::new().expect("a temporary folder can be made");
+    let folder = compiled.path().to_str().expect("the path is text");
+    let check = || {
+        let (status, text) = check_minimal(&minimal("minimal.wasm", NUMBERS), &["--compiled-dir", folder]);
+        assert_eq!(status, Some(0), "{text}");
+        compiled_components(compiled.path())
+    };
+    let first = check();
+    assert_eq!(first.len(), 1, "{first:?}");
+    assert_eq!(check(), first);
 }

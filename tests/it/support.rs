@@ -50,7 +50,7 @@ pub use self::dashboard::{PASSWORD, Person, between};
 pub use self::database::{RECORD_TABLES, TestDatabase};
 pub use self::echo::Echo;
 pub use self::events::{EventStream, Follower};
-pub use self::host::{ENCRYPTION_KEY, Host, HostOptions, SECRET_KEY, free_port};
+pub use self::host::{ENCRYPTION_KEY, Host, HostOptions, SECRET_KEY, compiled_dir, free_port};
 pub use self::json::{cursor_of, ids_of, masked, text, without_metadata};
 pub use self::local_project::LocalProject;
 pub use self::node::{node, run_in_browser};

@@ -1,19 +1,16 @@
 //! `syncline check`: finds the mistakes in a project before it is deployed.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
-use anyhow::Context;
 use clap::Args;
 
 use super::Done;
+use super::compiled::CompiledArgs;
 use super::project::{Opened, Project, folder, show};
 use crate::generate::{generate, is_generated};
 use syncline_config::MINIMUM_INTERVAL;
-use syncline_crypto::random_bytes;
 use syncline_engine::{check_components, check_settings};
 use syncline_providers::Catalogue;
-use syncline_sandbox::{CompiledCache, Sandbox, SandboxSettings};
 
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
@@ -25,6 +22,8 @@ pub(super) struct CheckArgs {
     /// Folder with additional provider files, which override the built-in ones
     #[arg(long, env = "SYNCLINE_PROVIDERS_DIR", value_name = "FOLDER")]
     providers_dir: Option<PathBuf>,
+    #[command(flatten)]
+    compiled: CompiledArgs,
     /// Print the mistakes as JSON
     #[arg(long)]
     json: bool,
@@ -72,12 +71,7 @@ pub(super) async fn run(args: CheckArgs) -> anyhow::Result<Done> {
         }
     } else {
         let bundle = project.build()?;
-        let compiled = tempfile::tempdir().context("could not create a temporary folder")?;
-        let compiler =
-            std::env::current_exe().context("could not determine the path of the `syncline` binary")?;
-        let cache = CompiledCache::new(compiled.path().to_owned(), random_bytes(), compiler);
-        let settings = SandboxSettings { max_invocations: 4 };
-        let sandbox = Arc::new(Sandbox::new(&settings, cache)?);
+        let sandbox = args.compiled.sandbox(4)?;
         let checked =
             check_components(&project.file, &bundle.components, MINIMUM_INTERVAL, &catalogue, &sandbox).await;
         if !checked.mistakes.is_empty() {
@@ -110,7 +104,15 @@ mod tests {
         std::fs::write(folder.path().join("syncline.toml"), text).unwrap();
         std::fs::create_dir(folder.path().join("shop")).unwrap();
         let project = Some(folder.path().to_owned());
-        run(CheckArgs { project, no_build: true, providers_dir: None, json: true }).await.unwrap()
+        run(CheckArgs {
+            project,
+            no_build: true,
+            providers_dir: None,
+            compiled: CompiledArgs::default(),
+            json: true,
+        })
+        .await
+        .unwrap()
     }
 
     #[tokio::test]

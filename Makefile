@@ -15,7 +15,7 @@ GUESTS := $(patsubst %/syncline.toml,%,$(wildcard examples/*/syncline.toml tests
 RUST_EXAMPLES := $(wildcard examples/*/Cargo.toml)
 
 # Most tests wait for their processes most of the time, so twice as many tests as processors run at once.
-RUN_TESTS := $(if $(shell command -v cargo-nextest),cargo nextest run --test-threads $$(($$(getconf _NPROCESSORS_ONLN) * 2)),cargo test --all-targets)
+RUN_TESTS := $(if $(shell command -v cargo-nextest),cargo nextest run --profile $(or $(PROFILE),default) --test-threads $$(($$(getconf _NPROCESSORS_ONLN) * 2)),cargo test --all-targets)
 
 .PHONY: help
 help: ## print this list
@@ -32,7 +32,11 @@ build: setup ## build target/release/syncline, with its debug information in syn
 	@echo "$(TARGET_DIR)/release/syncline"
 
 .PHONY: test
-test: setup lint test-examples test-typescript test-python test-workspace ## run all checks and tests that a change must pass
+test: setup lint test-examples test-typescript test-python test-workspace ## run all checks, and the tests of about ten minutes
+
+.PHONY: test-full
+test-full: PROFILE := full
+test-full: test ## like `make test`, with the tests that take minutes
 
 .PHONY: test-examples
 test-examples: ## run the unit tests of the examples

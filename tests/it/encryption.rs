@@ -225,6 +225,10 @@ async fn a_dead_letter_copied_to_another_row_is_not_served() {
     let refused = stage.host.get("/dead-letters").await;
     assert_eq!(refused.refusal(), (500, "internal_server_error".to_owned()));
     assert!(!refused.text().contains(PLAINTEXT), "{}", refused.text());
+    let id = refused.header("x-request-id").expect("every response has an id");
+    let log = stage.host.log();
+    let cause = log.lines().find(|line| line.contains("internal error")).expect("the cause is logged");
+    assert!(cause.contains(id), "{cause}");
 }
 
 #[tokio::test]

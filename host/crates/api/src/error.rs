@@ -2,6 +2,7 @@
 //!
 //! `docs/errors.md` lists the codes for clients.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
@@ -308,7 +309,15 @@ impl ApiError {
     /// Returns status, code and a message without internal details. Logs internal errors.
     pub fn into_client_error(self) -> (StatusCode, ErrorCode, String) {
         let status = self.status();
+        if self.is_unlogged(status) {
+            log_internal(&self, None);
+        }
         (status, self.code(), self.public_message(status))
+    }
+
+    /// Whether this is an internal error that was not logged where it occurred.
+    fn is_unlogged(&self, status: StatusCode) -> bool {
+        status == StatusCode::INTERNAL_SERVER_ERROR && !matches!(self, Self::ActionFailed(_))
     }
 
     fn public_message(&self, status: StatusCode) -> String {
@@ -316,13 +325,9 @@ impl ApiError {
             Self::ActionFailed(failure) if failure.code != ErrorCode::InternalServerError => {
                 return self.to_string();
             }
-            // It was logged when the action failed.
             Self::ActionFailed(_) => {}
             _ if status != StatusCode::INTERNAL_SERVER_ERROR => return self.to_string(),
-            _ => tracing::error!(
-                error = self as &dyn std::error::Error,
-                "request failed with an internal error"
-            ),
+            _ => {}
         }
         Self::Internal(anyhow::anyhow!("")).to_string()
     }
@@ -375,6 +380,25 @@ impl From<IntegrationError> for ApiError {
     }
 }
 
+/// The cause of a response with status 500, for [`log_cause`].
+#[derive(Clone)]
+struct InternalCause(Arc<ApiError>);
+
+/// Logs the cause of a response with status 500, with the id of the request that the response names.
+pub(crate) fn log_cause<B>(response: &axum::http::Response<B>) {
+    if let Some(InternalCause(error)) = response.extensions().get() {
+        log_internal(error, response.headers().get("x-request-id"));
+    }
+}
+
+fn log_internal(error: &ApiError, request_id: Option<&HeaderValue>) {
+    tracing::error!(
+        request.id = request_id.and_then(|id| id.to_str().ok()),
+        error = error as &dyn std::error::Error,
+        "request failed with an internal error"
+    );
+}
+
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let status = self.status();
@@ -407,6 +431,9 @@ impl IntoResponse for ApiError {
         }
         if matches!(self, Self::TooManyReaders) {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
+        }
+        if self.is_unlogged(status) {
+            response.extensions_mut().insert(InternalCause(Arc::new(self)));
         }
         response
     }

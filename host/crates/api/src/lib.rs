@@ -167,6 +167,7 @@ pub fn router(app: App, pages: Router<App>) -> Router {
                 .on_failure(())
                 .on_response(|response: &Response<_>, latency: Duration, span: &Span| {
                     span.record("http.status", i64::from(response.status().as_u16()));
+                    error::log_cause(response);
                     tracing::debug!(latency.us = latency.as_micros() as u64, "request answered");
                 }),
         )

@@ -455,7 +455,7 @@ pub enum ErrorCode {
     NotImplemented,
     /// An error occurred in the host. The cause is in the host's log and never in the answer.
     #[strum(
-        message = "Try again. If the error persists, search the host's log for the time of the request. With `RUST_LOG=debug`, its lines contain the request id."
+        message = "Try again. If the error persists, search the host's log for the id in the header `X-Request-Id` of the response."
     )]
     InternalServerError,
     /// More than half of 100 or more live records were missing from a full sync (both numbers are configurable).

@@ -129,7 +129,7 @@ impl Chaos {
             let [disturbed, settled, checked] = chaos.round().await.map(|time| time.as_secs());
             done += 1;
             assert!(
-                !clients.iter().any(|client| client.is_finished()),
+                !clients.iter().any(JoinHandle::is_finished),
                 "a client or a reader found something wrong"
             );
             footprints.push(Footprint::of(&chaos.hosts[0]));
@@ -243,15 +243,15 @@ impl Chaos {
             }
         }
         self.wait_for_ongoing().await;
-        let disturbed = began.elapsed();
+        let (disturbed, began) = (began.elapsed(), Instant::now());
         while self.hosts.len() < self.least_hosts {
             self.add_host().await;
         }
         self.finish_pending().await;
         self.settle().await;
-        let settled = began.elapsed();
+        let (settled, began) = (began.elapsed(), Instant::now());
         self.check().await;
-        [disturbed, settled - disturbed, began.elapsed() - settled]
+        [disturbed, settled, began.elapsed()]
     }
 
     /// Waits until the disturbances that last longer have ended, and every host is ready again.

@@ -225,7 +225,10 @@ fn compiled_components(folder: &Path) -> Vec<(PathBuf, std::time::SystemTime)> {
     let mut files: Vec<_> = files
         .map(|file| file.expect("the folder can be read"))
         .filter(|file| file.path().extension().is_some_and(|extension| extension == "code"))
-        .map(|file| (file.path(), file.metadata().unwrap().modified().unwrap()))
+        .map(|file| {
+            let written_at = file.metadata().and_then(|metadata| metadata.modified());
+            (file.path(), written_at.expect("the file system stores the time"))
+        })
         .collect();
     files.sort();
     files

@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::support::webhook_scene::{SECRET, Scene, connect, options_for, push, set_secret, webhook_path};
 use crate::support::{
     Bundle, Connection, Fault, HostOptions, Numbers, PostgresProxy, Receiver, Reply, Stage, TestDatabase,
-    assert_settled, eventually, text,
+    Webhook, assert_settled, eventually, text,
 };
 
 /// Statements that identify the transactions of a run.
@@ -92,7 +92,7 @@ async fn records_of_a_webhook_function_are_reported_despite_a_lost_commit_respon
     scene.wait_for_notes(1).await;
     let report = eventually("the saved record is reported", async || {
         let webhooks = receiver.webhooks();
-        webhooks.iter().map(|webhook| webhook.body()).find(|body| body["syncType"] == "WEBHOOK")
+        webhooks.iter().map(Webhook::body).find(|body| body["syncType"] == "WEBHOOK")
     })
     .await;
     // The counts are not known, but the time finds the record.

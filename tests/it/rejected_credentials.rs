@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Bundle, Connection, Echo, eventually};
+use crate::support::{Bundle, Connection, Echo, eventually, text};
 
 const API_KEY: &str = r#"
 auth_mode = "API_KEY"
@@ -36,10 +36,10 @@ async fn run_with_request(connection: &Connection, path: &str) -> Value {
 async fn errors(echo: &Echo) -> (Vec<String>, Option<String>) {
     let listed = echo.host.get("/connections").await.expect(200).json();
     let errors = listed["connections"][0]["errors"].as_array().expect("a list").clone();
-    let mut types: Vec<_> = errors.iter().map(|error| error["type"].as_str().unwrap().to_owned()).collect();
+    let mut types: Vec<_> = errors.iter().map(|error| text(&error["type"]).to_owned()).collect();
     types.sort();
     let of_auth = errors.iter().find(|error| error["type"] == "auth");
-    (types, of_auth.map(|error| error["log_id"].as_str().unwrap().to_owned()))
+    (types, of_auth.map(|error| text(&error["log_id"]).to_owned()))
 }
 
 async fn wait_for_errors(echo: &Echo, expected: &[&str]) {

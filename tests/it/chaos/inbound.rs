@@ -56,7 +56,8 @@ impl Deliveries {
             let sending = self.sending.lock().await;
             let number = self.acknowledged();
             // Providers sometimes repeat a webhook that was acknowledged.
-            for _copy in 0..if number % 5 == 0 { 2 } else { 1 } {
+            let copies = 1 + u32::from(number.is_multiple_of(5));
+            for _copy in 0..copies {
                 self.send_until_acknowledged(&live_hosts, number).await;
             }
             self.acknowledged.store(number + 1, Ordering::SeqCst);

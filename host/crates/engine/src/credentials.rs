@@ -434,8 +434,11 @@ impl Credentials {
         let mut wait = Duration::from_millis(100);
         loop {
             let stored = async {
-                let mut conn = self.store.connect().await?;
-                refreshes::succeed(&mut conn, live.connection.pk, live.version(), renewed).await
+                let mut tx = self.store.begin().await?;
+                let is_stored =
+                    refreshes::succeed(&mut tx, live.connection.pk, live.version(), renewed).await?;
+                tx.commit().await?;
+                Ok::<_, sqlx::Error>(is_stored)
             };
             match stored.await {
                 Ok(true) => return Ok(()),

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, Connection as _};
 
 use crate::support::{
-    Answer, Api, Connection, Host, SlowProvider, Stage, TestDatabase, eventually, ids_of, masked,
+    Answer, Api, Bundle, Connection, Host, SlowProvider, Stage, TestDatabase, eventually, ids_of, masked,
     open_session, text,
 };
 
@@ -646,6 +646,25 @@ async fn a_running_sync_writes_nothing_after_its_connection_is_deleted() {
     assert_eq!(stage.db.number("SELECT count(*) FROM runs WHERE state = 'running'").await, 0);
     let reasons = "SELECT error_message FROM runs WHERE state = 'cancelled'";
     assert_eq!(stage.db.texts(reasons).await, ["the connection was deleted"]);
+}
+
+/// A running function of another host could write records for the connection if it were no longer marked as closed.
+#[tokio::test]
+async fn a_deleted_connection_stays_closed_even_if_the_clock_of_its_host_is_ahead() {
+    let db = TestDatabase::create().await;
+    db.shift_clock(-2).await;
+    let host = Host::spawn(&db).await;
+    host.deploy(&Bundle::guest("hostile")).await;
+    host.connect("hostile", json!({ "steps": 3 })).await;
+    host.delete("/connections/customer-1?provider_config_key=hostile").await.expect(200);
+    let waiting =
+        "SELECT count(*) FROM deleted_connections WHERE purge_due_at > now() + interval '50 minutes'";
+    eventually("no data is left", async || {
+        let is_done = db.number(REMAINING_ROWS).await == 0 && db.number(waiting).await == 1;
+        is_done.then_some(())
+    })
+    .await;
+    assert_eq!(db.number("SELECT count(*) FROM closed_connections").await, 1);
 }
 
 #[tokio::test]

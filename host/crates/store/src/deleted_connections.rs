@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 
 use super::hosts::interval;
@@ -26,7 +25,8 @@ pub async fn note(conn: &mut PgConnection, connections: &[ConnectionPk]) -> sqlx
 #[derive(Debug, Clone, Copy)]
 pub struct Deleted {
     pub connection: ConnectionPk,
-    pub deleted_at: DateTime<Utc>,
+    /// The time since the deletion, by the clock of the database.
+    pub age: Duration,
 }
 
 /// Claims the connection that has waited longest, for the duration `hold`.
@@ -39,13 +39,16 @@ pub async fn claim(conn: &mut PgConnection, hold: Duration) -> sqlx::Result<Opti
             WHERE purge_due_at <= now() ORDER BY purge_due_at LIMIT 1
             FOR UPDATE SKIP LOCKED
         )
-        RETURNING connection_pk, deleted_at
+        RETURNING connection_pk, extract(epoch FROM now() - deleted_at)::double precision AS "age_seconds!"
         "#,
         interval(hold),
     )
     .fetch_optional(conn)
     .await?;
-    Ok(row.map(|row| Deleted { connection: ConnectionPk(row.connection_pk), deleted_at: row.deleted_at }))
+    Ok(row.map(|row| Deleted {
+        connection: ConnectionPk(row.connection_pk),
+        age: Duration::try_from_secs_f64(row.age_seconds).unwrap_or_default(),
+    }))
 }
 
 /// Releases a claimed connection, to be claimed again after `wait`.

@@ -7,7 +7,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::{TimeDelta, Utc};
 use serde_json::json;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -39,7 +38,7 @@ const CLAIM_LEASE: Duration = Duration::from_secs(60);
 /// Longest wait between two checks for deletions, because a notification can be lost.
 const MAX_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// How long a deleted connection stays marked as closed. No function runs for longer than this.
-const CLOSED_FOR: TimeDelta = TimeDelta::hours(1);
+const CLOSED_FOR: Duration = Duration::from_hours(1);
 
 /// Why a connection, an integration or an environment was not deleted.
 #[derive(Debug, thiserror::Error)]
@@ -195,8 +194,7 @@ impl Connections {
     /// Removes records of one deleted connection for up to [`MAX_TURN`]. Returns `false` if there is none.
     async fn clean_up_one(&self) -> sqlx::Result<bool> {
         let mut conn = self.store.connect().await?;
-        let Some(Deleted { connection, deleted_at }) =
-            deleted_connections::claim(&mut conn, CLAIM_LEASE).await?
+        let Some(Deleted { connection, age }) = deleted_connections::claim(&mut conn, CLAIM_LEASE).await?
         else {
             return Ok(false);
         };
@@ -213,11 +211,10 @@ impl Connections {
             tokio::time::sleep(PAUSE).await;
         }
         failpoints::reach(Step::ConnectionEmptied);
-        let closed_until = deleted_at + CLOSED_FOR;
         let mut conn = self.store.connect().await?;
-        match (closed_until - Utc::now()).to_std() {
-            Ok(wait) => deleted_connections::postpone(&mut conn, connection, wait).await?,
-            Err(_expired) => {
+        match CLOSED_FOR.checked_sub(age) {
+            Some(wait) => deleted_connections::postpone(&mut conn, connection, wait).await?,
+            None => {
                 closed_connections::forget(&mut *self.store.connect_records().await?, connection).await?;
                 deleted_connections::forget(&mut conn, connection).await?;
             }

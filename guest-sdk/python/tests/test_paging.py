@@ -47,11 +47,12 @@ def test_the_last_id_is_sent_until_there_are_no_more_items(host: Host) -> None:
     assert ids(Paging.last_id("page", id="/id", items="/data").start("a")) == [["c"]]
 
 
-def test_keyset_pages_follow_all_sort_fields_of_the_last_item(host: Host) -> None:
-    def order(id: int, time: str) -> dict[str, Any]:
-        return {"id": id, "at": {"updated": time}}
+def order(id: int, time: str) -> dict[str, Any]:
+    return {"id": id, "at": {"updated": time}}
 
-    paging = Paging.keyset({"since": "/at/updated", "after": "/id"})
+
+def test_a_keyset_with_an_id_parameter_continues_after_the_last_item(host: Host) -> None:
+    paging = Paging.keyset("/at/updated", "since", id_parameter="after")
     host.answer("GET /list?limit=2", 200, [order(4, "t1"), order(5, "t2")])
     host.answer("GET /list?limit=2&since=t2&after=5", 200, [order(7, "t2")])
     host.answer("GET /list?limit=2&since=t2&after=7", 200, [])
@@ -59,6 +60,21 @@ def test_keyset_pages_follow_all_sort_fields_of_the_last_item(host: Host) -> Non
     assert [len(page) for page in pages] == [2, 1]
     resumed = list(http.get("/list", query={"limit": 2}).pages(paging.start(pages[0].next)))
     assert [item["id"] for page in resumed for item in page] == [7]
+
+
+def test_a_keyset_returns_items_at_a_boundary_once(host: Host) -> None:
+    host.answer("GET /list?limit=2", 200, [order(1, "a"), order(2, "b"), order(3, "c")])
+    host.answer("GET /list?limit=2&since=c", 200, [order(3, "c"), order(4, "c")])
+    pages = http.get("/list", query={"limit": 2}).pages(Paging.keyset("/at/updated", "since"))
+    assert [[item["id"] for item in page] for page in pages] == [[1, 2, 3], [4]]
+
+
+def test_a_keyset_whose_page_has_a_single_value_is_an_error(host: Host) -> None:
+    for query in ("", "&since=a"):
+        host.answer(f"GET /list?limit=2{query}", 200, [order(1, "a"), order(2, "a")])
+    with pytest.raises(Error) as failed:
+        ids(Paging.keyset("/at/updated", "since"))
+    assert failed.value.code == "pagination-loop"
 
 
 def test_offsets_and_page_numbers_count(host: Host) -> None:
@@ -124,7 +140,7 @@ def test_an_item_that_does_not_fit_is_named(host: Host) -> None:
 
 
 def test_a_position_of_another_paging_is_refused(host: Host) -> None:
-    for paging in (Paging.offset("skip"), Paging.keyset({"a": "/a", "b": "/b"})):
+    for paging in (Paging.offset("skip"), Paging.keyset("/a", "a", id_parameter="b")):
         with pytest.raises(Error) as failed:
             ids(paging.start("x"))
         assert failed.value.code == "invalid-paging"

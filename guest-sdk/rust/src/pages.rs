@@ -34,7 +34,7 @@ enum Step {
     Link,
     Cursor { at: String, parameter: String },
     LastId { parameter: String },
-    Keyset { parameter: String, sort: String },
+    Keyset { at: String, parameter: String, id_parameter: Option<String> },
     Offset { parameter: String },
     PageNumber { parameter: String },
 }
@@ -56,13 +56,15 @@ impl Paging {
         Self::new(Step::LastId { parameter: parameter.into() })
     }
 
-    /// The list is sorted by the value at the place `sort` in each item. The last item's value is sent as the query
-    /// parameter `parameter`, and the next page begins with the items that have this value or a later one, such as
-    /// `updated_since`. Items that occur on both pages are returned once; their ids tell them apart.
+    /// The list is sorted by the value at the place `at` in each item, such as `/updated_at`. The last item's value is
+    /// sent as the query parameter `parameter`.
     ///
-    /// The list cannot be read if more items share a value than a page holds: the error is `pagination-loop`.
-    pub fn keyset(parameter: impl Into<String>, sort: impl Into<String>) -> Self {
-        Self::new(Step::Keyset { parameter: parameter.into(), sort: sort.into() })
+    /// With [`id_parameter`](Self::id_parameter), the last item's id is sent as well, and the provider continues after
+    /// that item. Without it, the next page begins with the items that have this value, and the items that an earlier
+    /// page contained are dropped; their ids tell them apart. Such a list cannot be read if more items share a value
+    /// than a page holds: the error is `pagination-loop`.
+    pub fn keyset(at: impl Into<String>, parameter: impl Into<String>) -> Self {
+        Self::new(Step::Keyset { at: at.into(), parameter: parameter.into(), id_parameter: None })
     }
 
     /// The query parameter `parameter` is the number of items to skip.
@@ -86,6 +88,16 @@ impl Paging {
     #[must_use]
     pub fn id(mut self, at: impl Into<String>) -> Self {
         self.id = at.into();
+        self
+    }
+
+    /// For [`keyset`](Self::keyset): sends the last item's id as this query parameter, too. The provider then returns
+    /// only items after that one. Has no effect on other kinds.
+    #[must_use]
+    pub fn id_parameter(mut self, parameter: impl Into<String>) -> Self {
+        if let Step::Keyset { id_parameter, .. } = &mut self.step {
+            *id_parameter = Some(parameter.into());
+        }
         self
     }
 
@@ -172,8 +184,9 @@ pub struct Pages<T> {
     position: u64,
     followed: HashSet<String>,
     previous_items: Option<u64>,
-    /// For [`Paging::keyset`]: the ids of the items that have the value from which the next page begins.
-    boundary: HashSet<String>,
+    /// For [`Paging::keyset`]: the ids of the items that the next page may repeat.
+    seen: HashSet<String>,
+    longest_page: usize,
     is_first: bool,
     state: State,
     item: PhantomData<fn() -> T>,
@@ -194,7 +207,8 @@ impl<T: DeserializeOwned> Pages<T> {
             paging,
             followed: HashSet::new(),
             previous_items: None,
-            boundary: HashSet::new(),
+            seen: HashSet::new(),
+            longest_page: 0,
             is_first: true,
             state: State::More,
             item: PhantomData,
@@ -213,6 +227,7 @@ impl<T: DeserializeOwned> Pages<T> {
         if std::mem::take(&mut self.is_first) && !raw_items.is_empty() {
             self.check_places(&response, body)?;
         }
+        self.longest_page = self.longest_page.max(raw_items.len());
         let next = if raw_items.is_empty() || self.is_last(&response, body)? {
             None
         } else {
@@ -258,28 +273,34 @@ impl<T: DeserializeOwned> Pages<T> {
         Ok(())
     }
 
-    /// Drops the items of a keyset's page that were already on the page before.
+    /// Drops the items of a keyset's page that earlier pages contained. A page without any other items is the last one.
     fn drop_repeated(&mut self, response: &Response, items: &mut Vec<&RawValue>) -> Result {
-        let Step::Keyset { sort, .. } = &self.paging.step else { return Ok(()) };
+        let Step::Keyset { at, id_parameter: None, .. } = &self.paging.step else { return Ok(()) };
         let text_at = |item: &RawValue, place: &str| {
             let found =
                 pointer::find_text(item.get(), place).map_err(|problem| response.unexpected(&problem))?;
             found.ok_or_else(|| response.unexpected(&format_args!("an item of the page has no `{place}`")))
         };
         let Some(last) = items.last() else { return Ok(()) };
-        let value = text_at(last, sort)?;
-        let mut boundary = HashSet::new();
-        let mut fresh = Vec::with_capacity(items.len());
+        let value = text_at(last, at)?;
+        let (mut seen, mut fresh) = (HashSet::new(), Vec::with_capacity(items.len()));
         for item in items.iter() {
             let id = text_at(item, &self.paging.id)?;
-            if !self.boundary.contains(&id) {
+            let is_repeated = self.seen.contains(&id);
+            if !is_repeated {
                 fresh.push(*item);
             }
-            if text_at(item, sort)? == value {
-                boundary.insert(id);
+            if is_repeated || text_at(item, at)? == value {
+                seen.insert(id);
             }
         }
-        self.boundary = boundary;
+        // The rest of the list may begin behind a page of repeated items that is as long as pages get.
+        if fresh.is_empty() && items.len() > 1 && items.len() >= self.longest_page {
+            return Err(
+                self.circle(&format!("returned a whole page with the same `{at}`; request longer pages"))
+            );
+        }
+        self.seen = seen;
         *items = fresh;
         Ok(())
     }
@@ -306,16 +327,21 @@ impl<T: DeserializeOwned> Pages<T> {
             Step::Link => Ok(link::next(response.headers())),
             Step::Cursor { at, .. } => text_at(body, at),
             Step::LastId { .. } | Step::Keyset { .. } => {
-                let place = match &self.paging.step {
-                    Step::Keyset { sort, .. } => sort,
-                    _ => &self.paging.id,
-                };
                 let Some(last) = items.last() else { return Ok(None) };
-                let missing = || {
-                    let place = place.trim_start_matches('/');
-                    response.unexpected(&format_args!("the last item of the page has no `{place}`"))
+                let of_last = |place: &str| {
+                    text_at(last.get(), place)?.ok_or_else(|| {
+                        let place = place.trim_start_matches('/');
+                        response.unexpected(&format_args!("the last item of the page has no `{place}`"))
+                    })
                 };
-                text_at(last.get(), place)?.map(Some).ok_or_else(missing)
+                match &self.paging.step {
+                    Step::Keyset { at, id_parameter: Some(_), .. } => {
+                        let position = [of_last(at)?, of_last(&self.paging.id)?];
+                        Ok(Some(serde_json::json!(position).to_string()))
+                    }
+                    Step::Keyset { at, .. } => of_last(at).map(Some),
+                    _ => of_last(&self.paging.id).map(Some),
+                }
             }
             Step::Offset { .. } => Ok(Some((self.position + items.len() as u64).to_string())),
             Step::PageNumber { .. } => Ok(Some((self.position + 1).to_string())),
@@ -324,11 +350,23 @@ impl<T: DeserializeOwned> Pages<T> {
 
     /// Changes the request to the next page.
     fn follow(&mut self, next: String) -> Result {
-        if !self.followed.insert(next.clone()) {
+        // Without the parameter of the id, a list can have several pages that begin at the same value.
+        let may_repeat = matches!(self.paging.step, Step::Keyset { id_parameter: None, .. });
+        if !self.followed.insert(next.clone()) && !may_repeat {
             return Err(self.circle(&format!("points to `{next}` a second time")));
         }
         match &self.paging.step {
             Step::Link => self.request.redirect(next),
+            Step::Keyset { parameter, id_parameter: Some(id_parameter), .. } => {
+                let [value, id] = serde_json::from_str::<[String; 2]>(&next).map_err(|_| {
+                    let message = format!(
+                        "the start of the list must be a JSON array of the last item's value and id, got `{next}`"
+                    );
+                    Error::new("invalid-paging", message)
+                })?;
+                self.request.set_query(parameter, value);
+                self.request.set_query(id_parameter, id);
+            }
             Step::Cursor { parameter, .. } | Step::LastId { parameter } | Step::Keyset { parameter, .. } => {
                 self.request.set_query(parameter, next);
             }

@@ -153,7 +153,7 @@ fn a_keyset_returns_items_at_a_boundary_once() {
         &page(&[changed("b", 2), changed("c", 2), changed("d", 3)]),
     );
     host.answer("GET /items?limit=2&since=2026-01-03", 200, &page(&[changed("d", 3)]));
-    let paging = Paging::keyset("since", "/changed").id("/key").items("/data");
+    let paging = Paging::keyset("/changed", "since").id("/key").items("/data");
     let request = http::get("/items").query("limit", 2);
     let keys: Vec<String> = request
         .pages::<serde_json::Value>(paging)
@@ -163,13 +163,37 @@ fn a_keyset_returns_items_at_a_boundary_once() {
     assert_eq!(keys, ["a", "b", "c", "d"]);
 }
 
+fn at(id: u32, at: &str) -> serde_json::Value {
+    json!({ "id": id, "at": at })
+}
+
+#[test]
+fn a_keyset_with_an_id_parameter_continues_after_the_last_item() {
+    let paging = || Paging::keyset("/at", "since").id_parameter("after_id");
+    let host = Host::new();
+    host.answer("GET /items?limit=2", 200, &json!([at(1, "a"), at(2, "a")]));
+    host.answer("GET /items?limit=2&since=a&after_id=2", 200, &json!([at(3, "b")]));
+    host.answer("GET /items?limit=2&since=b&after_id=3", 200, &json!([]));
+    assert_eq!(ids(paging()).unwrap(), [1, 2, 3]);
+    assert_eq!(ids(paging().start(Some(r#"["a","2"]"#.to_owned()))).unwrap(), [3]);
+    let error = ids(paging().start(Some("a".to_owned()))).unwrap_err();
+    assert_eq!(error.code(), "invalid-paging");
+}
+
+#[test]
+fn a_keyset_ends_with_a_page_of_repeated_items() {
+    let host = Host::new();
+    host.answer("GET /items?limit=2", 200, &json!([at(1, "a"), at(2, "b"), at(3, "c")]));
+    host.answer("GET /items?limit=2&since=c", 200, &json!([at(3, "c"), at(4, "c")]));
+    assert_eq!(ids(Paging::keyset("/at", "since")).unwrap(), [1, 2, 3, 4]);
+}
+
 #[test]
 fn a_keyset_whose_page_has_a_single_value_is_an_error() {
     let host = Host::new();
-    let items = |ids: &[u32]| ids.iter().map(|id| json!({ "id": id, "at": 7 })).collect::<Vec<_>>();
-    host.answer("GET /items?limit=2", 200, &items(&[1, 2]));
-    host.answer("GET /items?limit=2&since=7", 200, &items(&[1, 3]));
-    assert!(is_loop(&ids(Paging::keyset("since", "/at")).unwrap_err()));
+    host.answer("GET /items?limit=2", 200, &json!([at(1, "a"), at(2, "a")]));
+    host.answer("GET /items?limit=2&since=a", 200, &json!([at(1, "a"), at(2, "a")]));
+    assert!(is_loop(&ids(Paging::keyset("/at", "since")).unwrap_err()));
 }
 
 #[test]

@@ -32,7 +32,7 @@ type Step =
   | { kind: "last-id"; parameter: string; id: string }
   | { kind: "offset"; parameter: string }
   | { kind: "page-number"; parameter: string }
-  | { kind: "keyset"; field: string; parameter: string; id: string; idParameter: string | undefined };
+  | { kind: "keyset"; at: string; parameter: string; id: string; idParameter: string | undefined };
 
 /** The kind of paging of a list. */
 export class Paging {
@@ -70,19 +70,21 @@ export class Paging {
   }
 
   /**
-   * The list is sorted by a field of its items, such as `/updated_at`, and the next page begins at the last item's value
-   * of it, which is sent as `parameter`.
+   * The list is sorted by the value at the place `at` in each item, such as `/updated_at`. The last item's value is sent
+   * as the query parameter `parameter`.
    *
-   * With `idParameter`, the last item's id is sent as well, and the provider continues after it. Without, the provider
-   * repeats the items that have the last value, and items that a page repeats are removed by their id.
+   * With `idParameter`, the last item's id is sent as well, and the provider continues after that item. Without it, the
+   * next page begins with the items that have this value, and the items that an earlier page contained are dropped;
+   * their ids, at the place `id`, tell them apart. Such a list cannot be read if more items share a value than a page
+   * holds: the error is `pagination-loop`.
    */
   static keyset(
-    field: string,
+    at: string,
     parameter: string,
     options: PagingOptions & { id?: string; idParameter?: string } = {},
   ): Paging {
     const { id = "/id", idParameter } = options;
-    return new Paging({ kind: "keyset", field, parameter, id, idParameter }, options);
+    return new Paging({ kind: "keyset", at, parameter, id, idParameter }, options);
   }
 }
 
@@ -168,7 +170,7 @@ class List {
       case "page-number":
         return String(this.#position + 1);
       case "keyset": {
-        const value = this.#ofLast(response, items, step.field);
+        const value = this.#ofLast(response, items, step.at);
         return step.idParameter === undefined ? value : JSON.stringify([value, this.#ofLast(response, items, step.id)]);
       }
     }
@@ -199,7 +201,7 @@ class List {
         break;
       case "keyset":
         if (step.idParameter !== undefined) {
-          const [value, id] = JSON.parse(next) as [string, string];
+          const [value, id] = valueAndId(next);
           this.#setQuery(step.parameter, value);
           this.#setQuery(step.idParameter, id);
           return;
@@ -216,7 +218,7 @@ class List {
   /** Removes the items of the pages before. They have the value of the sort field at which this page begins. */
   #withoutRepeated(
     response: Response,
-    step: { field: string; id: string },
+    step: { at: string; id: string },
     items: unknown[],
     next: string | undefined,
   ): Page<unknown> {
@@ -228,14 +230,14 @@ class List {
     const fresh = items.filter((_item, index) => !this.#seen.has(ids[index] as string));
     if (fresh.length === 0 && items.length > 0) {
       if (this.#pages > 1 && items.length > 1 && items.length >= this.#longest) {
-        const message = `returned a whole page with the same \`${step.field}\`; request longer pages`;
+        const message = `returned a whole page with the same \`${step.at}\`; request longer pages`;
         throw this.#loop(message);
       }
       return pageOf([], undefined);
     }
     const last = next;
     this.#seen = new Set(
-      ids.filter((_id, index) => textAt(response, items[index], step.field) === last || this.#seen.has(_id)),
+      ids.filter((_id, index) => textAt(response, items[index], step.at) === last || this.#seen.has(_id)),
     );
     return pageOf(fresh, next);
   }
@@ -264,6 +266,21 @@ class List {
     const message = `${target} ${how} after ${this.#pages} pages, so the list would never end`;
     return new SynclineError("pagination-loop", message);
   }
+}
+
+/** Parses the position of a keyset with an id parameter. */
+function valueAndId(position: string): [string, string] {
+  let parsed: unknown;
+  try {
+    parsed = JSON.parse(position);
+  } catch {
+    parsed = undefined;
+  }
+  if (Array.isArray(parsed) && parsed.length === 2 && parsed.every((part) => typeof part === "string")) {
+    return parsed as [string, string];
+  }
+  const message = `the start of the list must be a JSON array of the last item's value and id, got \`${position}\``;
+  throw new SynclineError("invalid-paging", message);
 }
 
 function pageOf(items: unknown[], next: string | undefined): Page<unknown> {

@@ -161,6 +161,19 @@ test("keyset paging without an id parameter removes repeated items", async () =>
   assert.deepEqual(ids, [[1, 2], [3]]);
 });
 
+test("a keyset with an id parameter refuses a position of another kind", async () => {
+  const paging = Paging.keyset("/at", "since", { idParameter: "after_id", start: "a" });
+  await assert.rejects(pagesOf(paging, () => {}), (error: SynclineError) => error.code === "invalid-paging");
+});
+
+test("keyset paging ends with a page of repeated items", async () => {
+  const { ids } = await pagesOf(Paging.keyset("/at", "since"), (host) => {
+    host.answer("GET /l?limit=2", [{ id: 1, at: "a" }, { id: 2, at: "b" }, { id: 3, at: "c" }]);
+    host.answer("GET /l?limit=2&since=c", [{ id: 3, at: "c" }, { id: 4, at: "c" }]);
+  });
+  assert.deepEqual(ids, [[1, 2, 3], [4]]);
+});
+
 test("keyset paging fails if a whole page has one value", async () => {
   const stuck = pagesOf(Paging.keyset("/at", "since"), (host) => {
     host.answer("GET /l?limit=2", [{ id: 1, at: "a" }, { id: 2, at: "a" }]);

@@ -22,12 +22,14 @@ class Paging:
     is the whole response.
     """
 
-    step: Literal["link", "cursor", "keyset", "offset", "page number"]
+    step: Literal["link", "cursor", "last id", "keyset", "offset", "page number"]
     parameters: tuple[tuple[str, str], ...]
     """Name of each parameter of the next page, and the place of its value."""
     items: str
     more: str | None
     position: str | None
+    id: str = "/id"
+    """The place of an item's id."""
     in_body: bool = False
     """Whether the parameters are members of the request's JSON body, and not of its query."""
     lacks_place: bool = False
@@ -46,23 +48,35 @@ class Paging:
 
         With `in_body`, it is sent as a member of the request's JSON body.
         """
-        return cls("cursor", ((parameter, place),), items, more, None, in_body)
+        return cls("cursor", ((parameter, place),), items, more, None, in_body=in_body)
 
     @classmethod
     def last_id(cls, parameter: str, *, id: str = "/id", items: str = "", more: str | None = None) -> Paging:
         """The id of the last item, at the place `id` in the item, is sent as the query parameter `parameter`."""
-        return cls("keyset", ((parameter, id),), items, more, None)
+        return cls("last id", ((parameter, id),), items, more, None)
 
     @classmethod
-    def keyset(cls, parameters: dict[str, str], *, items: str = "", more: str | None = None) -> Paging:
-        """The next page follows the values of the last item.
+    def keyset(
+        cls,
+        place: str,
+        parameter: str,
+        *,
+        id: str = "/id",
+        id_parameter: str | None = None,
+        items: str = "",
+        more: str | None = None,
+    ) -> Paging:
+        """The list is sorted by the value at `place` in each item, such as `/updated_at`.
 
-        `parameters` has a query parameter for each field by which the list is sorted, with its place in the item:
-        `{"updated_since": "/updated_at", "after_id": "/id"}`.
+        The last item's value is sent as the query parameter `parameter`.
+
+        With `id_parameter`, the last item's id is sent as well, and the provider continues after that item. Without it,
+        the next page begins with the items that have this value, and the items that an earlier page contained are
+        dropped; their ids, at the place `id`, tell them apart. Such a list cannot be read if more items share a value
+        than a page holds: the error is `pagination-loop`.
         """
-        if not parameters:
-            raise Error("invalid-paging", "`Paging.keyset` needs at least one parameter")
-        return cls("keyset", tuple(parameters.items()), items, more, None)
+        parameters = ((parameter, place),) if id_parameter is None else ((parameter, place), (id_parameter, id))
+        return cls("keyset", parameters, items, more, None, id)
 
     @classmethod
     def offset(cls, parameter: str, *, items: str = "", more: str | None = None) -> Paging:
@@ -123,6 +137,7 @@ def pages(request: Request, paging: Paging, item: Any) -> Iterator[Page[Any]]:
     counter = 1 if paging.step == "page number" else 0
     followed: set[str] = set()
     previous: list[Any] | None = None
+    repeated = _Repeated()
     if paging.position is not None:
         followed.add(paging.position)
         counter = _follow(request, paging, paging.position)
@@ -140,10 +155,15 @@ def pages(request: Request, paging: Paging, item: Any) -> Iterator[Page[Any]]:
         next = None if _is_last(body, paging) else _next(response, body, raw, paging, counter)
         if next is None and not followed:
             _warn_about_missing_place(request, body, paging)
+        may_repeat = paging.step == "keyset" and len(paging.parameters) == 1
+        if may_repeat:
+            raw = repeated.drop(request, response, raw, paging, followed)
+            if not raw:
+                return
         yield Page(_convert(response, raw, item), next)
         if next is None:
             return
-        if next in followed:
+        if next in followed and not may_repeat:
             raise _loop(request, followed, f"points to `{next}` a second time")
         followed.add(next)
         counter = _follow(request, paging, next)
@@ -185,14 +205,14 @@ def _next(response: Response, body: Any, raw: list[Any], paging: Paging, counter
             return next_link(response.headers)
         case "cursor":
             return _text(response, body, paging.parameters[0][1])
-        case "keyset":
-            values = {}
-            for parameter, place in paging.parameters:
+        case "last id" | "keyset":
+            values = []
+            for _, place in paging.parameters:
                 value = _text(response, raw[-1], place)
                 if value is None:
                     raise response.unexpected(f"the last item of the page has no value at `{place}`")
-                values[parameter] = value
-            return next(iter(values.values())) if len(values) == 1 else _json.dumps(values)
+                values.append(value)
+            return values[0] if len(values) == 1 else _json.dumps(values)
         case "offset":
             return str(counter + len(raw))
         case "page number":
@@ -204,8 +224,8 @@ def _follow(request: Request, paging: Paging, next: str) -> int:
     if paging.step == "link":
         request.url = next
         request.query = []
-    elif paging.step == "keyset" and len(paging.parameters) > 1:
-        for name, value in _keyset_values(paging, next).items():
+    elif len(paging.parameters) > 1:
+        for (name, _), value in zip(paging.parameters, _value_and_id(next), strict=True):
             request.set_query(name, value)
     elif paging.in_body:
         request.set_member(paging.parameters[0][0], next)
@@ -218,15 +238,41 @@ def _follow(request: Request, paging: Paging, next: str) -> int:
     return 0
 
 
-def _keyset_values(paging: Paging, position: str) -> dict[str, str]:
+def _value_and_id(position: str) -> tuple[str, str]:
+    """Parses the position of a keyset with an id parameter."""
     try:
-        values = read(dict[str, str], _json.loads(position))
+        value, id = read(list[str], _json.loads(position))
+        return value, id
     except ValueError:
-        values = {}
-    if values.keys() != dict(paging.parameters).keys():
-        names = ", ".join(f"`{name}`" for name, _ in paging.parameters)
-        raise Error("invalid-paging", f"the start of the list must have values of {names} (got `{position}`)")
-    return {str(name): str(value) for name, value in values.items()}
+        message = f"the start of the list must be a JSON array of the last item's value and id (got `{position}`)"
+        raise Error("invalid-paging", message) from None
+
+
+class _Repeated:
+    """The items that the next page of a keyset may repeat."""
+
+    def __init__(self) -> None:
+        self.ids: set[str] = set()
+        self.longest_page = 0
+
+    def drop(
+        self, request: Request, response: Response, raw: list[Any], paging: Paging, followed: set[str]
+    ) -> list[Any]:
+        """Drops the items that earlier pages contained. A page without any other items is the last one."""
+        place = paging.parameters[0][1]
+        self.longest_page = max(self.longest_page, len(raw))
+        ids = [_text(response, item, paging.id) for item in raw]
+        values = [_text(response, item, place) for item in raw]
+        for of_item, missing in ((ids, paging.id), (values, place)):
+            if None in of_item:
+                raise response.unexpected(f"an item of the page has no value at `{missing}`")
+        fresh = [item for item, id in zip(raw, ids, strict=True) if id not in self.ids]
+        # The rest of the list may begin behind a page of repeated items that is as long as pages get.
+        if not fresh and len(raw) > 1 and len(raw) >= self.longest_page:
+            raise _loop(request, followed, f"returned a whole page with the same `{place}`; request longer pages")
+        pairs = zip(ids, values, strict=True)
+        self.ids = {str(id) for id, value in pairs if value == values[-1] or id in self.ids}
+        return fresh
 
 
 def _warn_about_missing_place(request: Request, body: Any, paging: Paging) -> None:

@@ -166,3 +166,20 @@ async fn webhooks_that_cannot_be_stored_get_503() {
     assert_eq!(stored(&scene).await.len(), COUNT);
     scene.wait_for_notes(COUNT).await;
 }
+
+#[tokio::test]
+async fn an_unsigned_webhook_of_almost_the_maximum_length_takes_little_memory() {
+    let scene = Scene::create().await;
+    let app = json!({ "type": "OAUTH2", "client_id": "client-1", "client_secret": "planted-secret-71d3" });
+    // Its provider does not sign webhooks.
+    let url = integration(&scene.host, "strava", app, None).await;
+    // Twelve million numbers, each of which would take 32 bytes. The end is missing, so the webhook is not dispatched.
+    let body = format!("[0{}", ",0".repeat(12 << 20));
+    let before = scene.host.peak_memory_mb();
+    let request = scene.host.with_key(None).request("POST", &url).header("Content-Type", "application/json");
+    let refused = request.bytes(body.into_bytes()).send().await;
+    assert_eq!(refused.refusal(), (400, "invalid_json".to_owned()));
+    let taken = scene.host.peak_memory_mb() - before;
+    assert!(taken < 150, "the host used {taken} MB for a body of 24 MB");
+    assert_eq!(scene.stored().await, 0);
+}

@@ -17,14 +17,14 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::body_memory::{BodyMemory, BodyOwner, HeldBody};
-use crate::inbound_webhooks::payload::Payload;
+use crate::inbound_webhooks::payload::Outline;
 use crate::inbound_webhooks::routing::connection_parameter;
 use syncline_auth::{
     Answered, AppCredentials, Cache, Environment, Environments, IncomingWebhook, IntegrationSettings,
     Refusal, WebhookSecrets, answer_handshake, verify_webhook,
 };
 use syncline_providers::webhook::{
-    Locator, RawBody, SecretSource, Verification, View, Webhook, form_members, is_form,
+    Locator, RawBody, SecretSource, Verification, Webhook, form_members, is_form,
 };
 use syncline_providers::{Catalogue, Provider};
 use syncline_store::events::{Event, Events};
@@ -336,11 +336,9 @@ impl WebhookEndpoint {
         fingerprint: Option<String>,
     ) -> Result<NewWebhook, IngestError> {
         let WebhookRequest { query, headers, body, .. } = request;
-        let payload = Payload::parse(headers, body, webhook).map_err(IngestError::Json)?;
-        let view = View { headers, query, json: &payload.json };
-        let event = payload.events(webhook).into_iter().next();
-        let event_type = View { json: event.unwrap_or(&Value::Null), ..view }.first(&webhook.event_type);
-        let id = view.first(&webhook.id).map(|id| delivery_key(id, query));
+        let outline = Outline::parse(headers, body, webhook).map_err(IngestError::Json)?;
+        let event_type = outline.event_type(headers, query, webhook);
+        let id = outline.id(headers, query, webhook).map(|id| delivery_key(id, query));
         let fingerprint = fingerprint.map(|signed| delivery_key(signed, query));
         Ok(NewWebhook {
             id: Uuid::now_v7(),
@@ -351,7 +349,7 @@ impl WebhookEndpoint {
             fingerprint: fingerprint.filter(|_| !webhook.signs_its_id()),
             headers: stored_headers(headers, &webhook.verification),
             query: stored_query(query, &webhook.verification),
-            format: payload.format,
+            format: outline.format,
             body: stored_body(raw, body, &webhook.verification),
         })
     }

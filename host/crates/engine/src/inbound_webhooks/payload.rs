@@ -1,5 +1,10 @@
 //! Parses the bodies of provider webhooks and finds the events in them.
 
+mod outline;
+
+pub use self::outline::Outline;
+
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -14,38 +19,21 @@ use syncline_types::json;
 /// A parsed body.
 #[derive(Debug)]
 pub struct Payload {
-    pub format: Format,
     pub json: Value,
     /// The same value as JSON text. Numbers are written as in the original.
     pub text: String,
 }
 
 impl Payload {
-    /// Parses an incoming body according to its content type. The error says why it is not JSON.
-    pub fn parse(headers: &HeaderMap, body: &[u8], webhook: &Webhook) -> Result<Self, String> {
-        if is_form(headers) {
-            return Self::read(Format::Form, body, webhook);
-        }
-        let media_type = media_type(headers);
-        let is_json = media_type == "application/json" || media_type.ends_with("+json");
-        match Self::read(Format::Json, body, webhook) {
-            Ok(payload) => Ok(payload),
-            // Some providers send an empty body with a JSON content type. JSON that `Value` cannot represent, such as
-            // the number 1e400, is stored and passed on as text, because the provider cannot send it in another form.
-            Err(problem) if is_json && !body.is_empty() && !is_json_text(body) => Err(problem),
-            Err(_) => Self::read(Format::Text, body, webhook),
-        }
-    }
-
     /// Parses a stored body.
     pub fn read(format: Format, body: &[u8], webhook: &Webhook) -> Result<Self, String> {
         let (json, text) = match format {
-            Format::Json => return Self::of_json(format, body),
+            Format::Json => return Self::of_json(body),
             Format::Form => {
                 let form = read_form(body);
                 let member = webhook.form_member.as_ref().and_then(|name| form.get(name)?.as_str());
                 if let Some(member) = member {
-                    return Self::of_json(format, member.as_bytes());
+                    return Self::of_json(member.as_bytes());
                 }
                 let json = Value::Object(form);
                 let text = json.to_string();
@@ -58,30 +46,17 @@ impl Payload {
                 (json, text)
             }
         };
-        Ok(Self { format, json, text })
+        Ok(Self { json, text })
     }
 
-    fn of_json(format: Format, body: &[u8]) -> Result<Self, String> {
-        let text = std::str::from_utf8(body).map_err(|_| "it is not UTF-8".to_owned())?;
-        // Some bodies begin with a byte order mark, which UTF-8 does not need.
-        let text = text.trim_start_matches('\u{feff}');
-        match json::parse(text) {
-            Ok(json) => Ok(Self { format, json, text: text.to_owned() }),
-            Err(problem) if is_json_text(text.as_bytes()) => {
-                let text = with_whole_characters(text);
-                let json = json::parse(&text).map_err(|_| problem.to_string())?;
-                Ok(Self { format, json, text })
-            }
-            Err(problem) => Err(problem.to_string()),
-        }
+    fn of_json(body: &[u8]) -> Result<Self, String> {
+        let (json, text) = parse_json(body, json::parse)?;
+        Ok(Self { json, text: text.into_owned() })
     }
 
     /// The events in the payload: the items of the list that the catalogue names, or the payload itself.
     pub fn events<'p>(&'p self, webhook: &Webhook) -> Vec<&'p Value> {
-        match webhook.each.as_ref().and_then(|list| list.values(&self.json).into_iter().next()) {
-            Some(Value::Array(items)) => items.iter().collect(),
-            _ => vec![&self.json],
-        }
+        events_of(&self.json, webhook)
     }
 
     /// Returns the payload with only these events, in canonical form.
@@ -93,6 +68,52 @@ impl Payload {
         let text = restricted.as_deref().unwrap_or(&self.text);
         // The text was parsed before, so it is well-formed.
         canonical_text(text).unwrap_or_else(|_| text.to_owned())
+    }
+}
+
+/// Parses JSON with `parse`. Also returns the text that was parsed.
+fn parse_json(
+    body: &[u8],
+    parse: impl Fn(&str) -> serde_json::Result<Value>,
+) -> Result<(Value, Cow<'_, str>), String> {
+    let text = std::str::from_utf8(body).map_err(|_| "it is not UTF-8".to_owned())?;
+    // Some bodies begin with a byte order mark, which UTF-8 does not need.
+    let text = text.trim_start_matches('\u{feff}');
+    match parse(text) {
+        Ok(json) => Ok((json, text.into())),
+        Err(problem) if is_json_text(text.as_bytes()) => {
+            let text = with_whole_characters(text);
+            let json = parse(&text).map_err(|_| problem.to_string())?;
+            Ok((json, text.into()))
+        }
+        Err(problem) => Err(problem.to_string()),
+    }
+}
+
+/// Reads a body in the format that its content type means.
+fn by_content_type<T>(
+    headers: &HeaderMap,
+    body: &[u8],
+    read: impl Fn(Format) -> Result<T, String>,
+) -> Result<T, String> {
+    if is_form(headers) {
+        return read(Format::Form);
+    }
+    let media_type = media_type(headers);
+    let is_json = media_type == "application/json" || media_type.ends_with("+json");
+    match read(Format::Json) {
+        Ok(payload) => Ok(payload),
+        // Some providers send an empty body with a JSON content type. JSON that `Value` cannot represent, such as the
+        // number 1e400, is stored and passed on as text, because the provider cannot send it in another form.
+        Err(problem) if is_json && !body.is_empty() && !is_json_text(body) => Err(problem),
+        Err(_) => read(Format::Text),
+    }
+}
+
+fn events_of<'v>(json: &'v Value, webhook: &Webhook) -> Vec<&'v Value> {
+    match webhook.each.as_ref().and_then(|list| list.values(json).into_iter().next()) {
+        Some(Value::Array(items)) => items.iter().collect(),
+        _ => vec![json],
     }
 }
 
@@ -146,6 +167,7 @@ pub fn stored_headers(stored: &Value) -> HeaderMap {
 #[cfg(test)]
 mod tests {
     use http::header;
+    use syncline_providers::webhook::View;
 
     use super::*;
 
@@ -164,12 +186,16 @@ mod tests {
         HeaderMap::from_iter([(header::CONTENT_TYPE, content_type.parse().unwrap())])
     }
 
+    fn parse(headers: &HeaderMap, body: &[u8], webhook: &Webhook) -> Result<(Format, Payload), String> {
+        by_content_type(headers, body, |format| Ok((format, Payload::read(format, body, webhook)?)))
+    }
+
     #[test]
     fn the_content_type_decides_how_a_body_is_parsed() {
         let plain = webhook("");
         let read = |content_type: &str, body: &str| {
-            let payload = Payload::parse(&headers(content_type), body.as_bytes(), &plain)?;
-            Ok::<_, String>((payload.format, payload.text))
+            let (format, payload) = parse(&headers(content_type), body.as_bytes(), &plain)?;
+            Ok::<_, String>((format, payload.text))
         };
         assert_eq!(read("application/json; charset=utf-8", "{}"), Ok((Format::Json, "{}".to_owned())));
         assert_eq!(read("text/plain", r#"{"a":1}"#), Ok((Format::Json, r#"{"a":1}"#.to_owned())));
@@ -187,11 +213,11 @@ mod tests {
     #[test]
     fn json_that_a_value_cannot_represent_is_stored_as_text() {
         let read = |body: &str| {
-            let payload =
-                Payload::parse(&headers("application/json"), body.as_bytes(), &webhook("")).unwrap();
-            let again = Payload::read(payload.format, body.as_bytes(), &webhook("")).unwrap();
+            let (format, payload) =
+                parse(&headers("application/json"), body.as_bytes(), &webhook("")).unwrap();
+            let again = Payload::read(format, body.as_bytes(), &webhook("")).unwrap();
             assert_eq!((&payload.json, &payload.text), (&again.json, &again.text));
-            (payload.format, payload.json)
+            (format, payload.json)
         };
         let halves =
             r#"{"a":"hey \ud83d","b":"\udc00\ud83d\ude00\\ud83d \u00e9\n","c":"\ud83d\ud83d\ude00"}"#;
@@ -207,18 +233,40 @@ mod tests {
     mod fuzz {
         use super::*;
 
+        fn id_of(json: &Value, headers: &HeaderMap, webhook: &Webhook) -> Option<String> {
+            View { headers, query: "", json }.first(&webhook.id)
+        }
+
+        fn type_of(event: &Value, headers: &HeaderMap, webhook: &Webhook) -> Option<String> {
+            View { headers, query: "", json: event }.first(&webhook.event_type)
+        }
+
         /// The first line of the input is the content type, and the rest is the body.
         #[test]
         fn a_stored_payload_is_json_and_is_read_again_as_the_same() {
-            let webhook = webhook("form_member = \"payload\"\neach = \"/events\"");
+            let places = "id = \"json:/id\"\ntype = [\"json:/type\", \"json:/a/0\"]";
+            let webhook = webhook(&format!("form_member = \"payload\"\neach = \"/events\"\n{places}"));
             syncline_fuzz::check("webhook-payloads", |input| {
                 let end = input.iter().position(|byte| *byte == b'\n').unwrap_or(input.len());
                 let body = input.get(end + 1..).unwrap_or_default();
                 let Ok(content_type) = HeaderValue::from_bytes(&input[..end]) else { return };
                 let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, content_type)]);
-                let Ok(payload) = Payload::parse(&headers, body, &webhook) else { return };
+                let outline = Outline::parse(&headers, body, &webhook);
+                let parsed = parse(&headers, body, &webhook);
+                assert_eq!(outline.as_ref().err(), parsed.as_ref().err());
+                let Ok((format, payload)) = parsed else { return };
+                let outline = outline.unwrap();
+                assert_eq!(outline.format, format);
+                if format != Format::Text {
+                    assert_eq!(outline.id(&headers, "", &webhook), id_of(&payload.json, &headers, &webhook));
+                    let event = payload.events(&webhook).into_iter().next().unwrap_or(&Value::Null);
+                    assert_eq!(
+                        outline.event_type(&headers, "", &webhook),
+                        type_of(event, &headers, &webhook)
+                    );
+                }
                 assert_eq!(json::parse(&payload.text).unwrap(), payload.json);
-                let again = Payload::read(payload.format, body, &webhook).unwrap();
+                let again = Payload::read(format, body, &webhook).unwrap();
                 assert_eq!((&again.json, &again.text), (&payload.json, &payload.text));
                 // Each byte that is not UTF-8 becomes a character of three bytes, and a control character six bytes.
                 assert!(payload.text.len() <= 6 * body.len() + 100);
@@ -237,23 +285,22 @@ mod tests {
     fn a_form_member_may_contain_the_json() {
         let body = "payload=%7B%22type%22%3A%22view%22%7D";
         let with_member = webhook("form_member = \"payload\"");
-        let payload =
-            Payload::parse(&headers("application/x-www-form-urlencoded"), body.as_bytes(), &with_member)
-                .unwrap();
+        let (format, payload) =
+            parse(&headers("application/x-www-form-urlencoded"), body.as_bytes(), &with_member).unwrap();
         assert_eq!(payload.text, r#"{"type":"view"}"#);
-        assert_eq!(Payload::read(payload.format, body.as_bytes(), &with_member).unwrap().text, payload.text);
+        assert_eq!(Payload::read(format, body.as_bytes(), &with_member).unwrap().text, payload.text);
     }
 
     #[test]
     fn selected_events_keep_their_numbers_as_written() {
         let text = r#"{"z":1.00,"a":{"list":[{"n":12345678901234567890123},{"n":1},{"n":2.50}]}}"#;
         let in_list = webhook("each = \"/a/list\"");
-        let payload = Payload::parse(&headers("application/json"), text.as_bytes(), &in_list).unwrap();
+        let (_, payload) = parse(&headers("application/json"), text.as_bytes(), &in_list).unwrap();
         assert_eq!(payload.events(&in_list).len(), 3);
         let only = payload.only(&in_list, Some(&[0, 2]));
         assert_eq!(only, r#"{"a":{"list":[{"n":12345678901234567890123},{"n":2.50}]},"z":1.00}"#);
         let itself = webhook("each = \"\"");
-        let payload = Payload::parse(&headers("application/json"), b"[1, 2]", &itself).unwrap();
+        let (_, payload) = parse(&headers("application/json"), b"[1, 2]", &itself).unwrap();
         assert_eq!(payload.only(&itself, Some(&[1])), "[2]");
     }
 }

@@ -385,7 +385,7 @@ impl From<IntegrationError> for ApiError {
 struct InternalCause(Arc<ApiError>);
 
 /// Logs the cause of a response with status 500, with the id of the request that the response names.
-pub(crate) fn log_cause<B>(response: &axum::http::Response<B>) {
+pub(crate) fn log_cause<B>(response: &http::Response<B>) {
     if let Some(InternalCause(error)) = response.extensions().get() {
         log_internal(error, response.headers().get("x-request-id"));
     }

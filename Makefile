@@ -15,7 +15,7 @@ GUESTS := $(patsubst %/syncline.toml,%,$(wildcard examples/*/syncline.toml tests
 RUST_EXAMPLES := $(wildcard examples/*/Cargo.toml)
 
 # Most tests wait for their processes most of the time, so twice as many tests as processors run at once.
-RUN_TESTS := $(if $(shell command -v cargo-nextest),cargo nextest run --profile $(or $(PROFILE),default) --test-threads $$(($$(getconf _NPROCESSORS_ONLN) * 2)),cargo test --all-targets)
+RUN_TESTS = $(if $(shell command -v cargo-nextest),cargo nextest run --profile $(or $(PROFILE),default) --test-threads $$(($$(getconf _NPROCESSORS_ONLN) * 2)),cargo test --all-targets)
 
 .PHONY: help
 help: ## print this list

@@ -683,8 +683,8 @@ async fn lists_of_connections_read_only_their_page() {
              FROM connections, unnest(ARRAY['auth', 'sync']) AS kind WHERE connection_id LIKE '%01'",
         )
         .await;
-    // A list of failing connections reads those that fail, and no others.
-    for (errors, most) in [(None, FEW), (Some(ErrorFilter::Any), 3 * FEW)] {
+    // A list of failing connections reads those that fail, and no others, and the error of each one on the page.
+    for (errors, most) in [(None, FEW), (Some(ErrorFilter::Any), 3 * FEW + 10)] {
         let list = async |what: &str, behind: Option<ConnectionPosition>| {
             let filter = ConnectionFilter { errors, behind, ..ConnectionFilter::default() };
             let page = Page { limit: 10, offset: 0 };

@@ -15,11 +15,11 @@ use utoipa::OpenApi;
 
 use super::error::{ApiError, FieldError};
 use super::extract::{ConnectionHeaders, EnvironmentAuth, flag_header};
-use super::refusals;
-use super::routes::proxy_codes;
+use super::refusals::{self, codes_of};
 use super::{App, method_not_allowed};
 use syncline_auth::rights;
 use syncline_egress::{AnswerBody, EgressError, ForwardedBody, ForwardedRequest, Response as Answer};
+use syncline_types::error_code::ErrorCode;
 
 /// Headers with this prefix are forwarded without it.
 const FORWARDED_PREFIX: &str = "nango-proxy-";
@@ -44,13 +44,31 @@ const HOP_BY_HOP: [HeaderName; 9] = [
 const OF_ITS_HOST: [HeaderName; 3] =
     [header::STRICT_TRANSPORT_SECURITY, header::ALT_SVC, HeaderName::from_static("clear-site-data")];
 
+/// The codes that requests through the proxy add to those of their arguments.
+const CODES: &[ErrorCode] = &[
+    ErrorCode::UnknownProvider,
+    ErrorCode::InvalidProxyRequest,
+    ErrorCode::InvalidBody,
+    ErrorCode::BodyTimeout,
+    ErrorCode::PayloadTooLarge,
+    ErrorCode::HostNotAllowed,
+    ErrorCode::AddressNotAllowed,
+    ErrorCode::BaseUrlOverrideNotAllowed,
+    ErrorCode::CredentialsUnavailable,
+    ErrorCode::RateLimited,
+    ErrorCode::RedirectNotAllowed,
+    ErrorCode::TooManyRedirects,
+    ErrorCode::UpstreamFailed,
+    ErrorCode::UpstreamTimeout,
+];
+
 #[derive(OpenApi)]
 #[openapi(paths(proxy))]
 struct Document;
 
 pub(super) fn openapi() -> utoipa::openapi::OpenApi {
     let mut openapi = Document::openapi();
-    let codes = proxy_codes();
+    let codes = [&codes_of(proxy), CODES].concat();
     for item in openapi.paths.paths.values_mut() {
         let methods = [
             ("get", &mut item.get),

@@ -91,23 +91,6 @@ const WEBHOOK: &[ErrorCode] = &[
     ErrorCode::IntakeBusy,
     ErrorCode::UnknownHandshake,
 ];
-/// Codes of requests through the proxy.
-const PROXY: &[ErrorCode] = &[
-    ErrorCode::UnknownProvider,
-    ErrorCode::InvalidProxyRequest,
-    ErrorCode::InvalidBody,
-    ErrorCode::BodyTimeout,
-    ErrorCode::PayloadTooLarge,
-    ErrorCode::HostNotAllowed,
-    ErrorCode::AddressNotAllowed,
-    ErrorCode::BaseUrlOverrideNotAllowed,
-    ErrorCode::CredentialsUnavailable,
-    ErrorCode::RateLimited,
-    ErrorCode::RedirectNotAllowed,
-    ErrorCode::TooManyRedirects,
-    ErrorCode::UpstreamFailed,
-    ErrorCode::UpstreamTimeout,
-];
 
 /// Codes of deploying a bundle.
 const DEPLOYMENT: &[ErrorCode] = &[
@@ -319,9 +302,4 @@ pub(super) fn describe_special_names(paths: &mut Paths) {
         }
         own.merge_operations(item);
     }
-}
-
-/// The codes of requests through the proxy.
-pub(super) fn proxy_codes() -> Vec<ErrorCode> {
-    [&codes_of(proxy::proxy), PROXY].concat()
 }

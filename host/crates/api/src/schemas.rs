@@ -198,7 +198,7 @@ fn of_parameter(operation: &str, named: &str) -> Option<Rule> {
         ("create_variant" | "delete_variant", "variant") => name("^(?![bB][aA][sS][eE]$)[a-zA-Z0-9_-]+$"),
         ("put_variable" | "delete_variable", "name") => name(VARIABLE),
         ("get_integration", "include") => list(one_of(["webhook", "credentials"]), 100),
-        ("list_records", "ids") => list(Rule::default(), 100),
+        ("list_records", "ids") => list(text(1, 256), 100),
         (_, "key") => name(INTEGRATION_KEY),
         (_, "tags") => tags(1),
         (_, "params" | "authorization_params" | "credentials") => {

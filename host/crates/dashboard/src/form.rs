@@ -12,7 +12,7 @@ use subtle::ConstantTimeEq;
 
 use super::Dashboard;
 use super::error::PageError;
-use super::session::{Visitor, notice_cookie};
+use super::session::{FormToken, Visitor, notice_cookie};
 use syncline_types::sanitize::sanitize_text;
 use syncline_types::units::Bytes;
 
@@ -23,10 +23,6 @@ const MAX_ANONYMOUS_FORM_BYTES: usize = 16 << 10;
 const READ_TIME: Duration = Duration::from_secs(10);
 /// The field with the token of the session.
 const TOKEN_FIELD: &str = "form_token";
-
-/// The token of the request's session. The extractor of the person stores it with the request.
-#[derive(Clone)]
-pub(crate) struct FormToken(pub(crate) String);
 
 /// The fields of a form. The form belongs to the session of the request.
 ///

@@ -12,6 +12,7 @@ mod commands;
 mod components;
 mod environments;
 mod error;
+mod error_pages;
 mod form;
 mod layout;
 mod live;
@@ -112,7 +113,7 @@ pub fn router<S: Clone + Send + Sync + 'static>(dashboard: Dashboard) -> Router<
         .merge(pages::routes())
         .route("/dashboard/{*path}", any(error::unknown_page))
         .layer(from_fn(security::reject_cross_site_requests))
-        .layer(from_fn_with_state(dashboard.clone(), error::render_errors))
+        .layer(from_fn_with_state(dashboard.clone(), error_pages::render_errors))
         .layer(from_fn_with_state(dashboard.clone(), security::set_headers))
         .with_state(dashboard)
 }

@@ -11,7 +11,6 @@ use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode
 
 use super::Dashboard;
 use super::error::PageError;
-use super::form::FormToken;
 use syncline_auth::{Environment, NewSession, Scope, SignedIn};
 use syncline_types::actor::Actor;
 use syncline_web::request_source::RequestSource;
@@ -21,6 +20,11 @@ const SESSION_COOKIE: &str = "syncline_session";
 const NOTICE_COOKIE: &str = "syncline_notice";
 /// The script sends this header, because it handles errors and redirects itself.
 const SCRIPT_HEADER: &str = "x-dashboard-script";
+
+/// The token of the request's session, which every submitted form must contain. The extractor of [`Visitor`] stores it
+/// with the request.
+#[derive(Clone)]
+pub(crate) struct FormToken(pub(crate) String);
 
 /// A signed-in person who requests a page.
 pub(crate) struct Visitor {

@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 
 use wasmtime::CacheStore;
 
-/// A longer file is started anew with the functions of one component.
+/// A longer file is replaced by one with only the new functions.
 const MAX_FILE_BYTES: usize = 512 << 20;
 
 /// Machine code by the key that Wasmtime computes from a function.

@@ -7,7 +7,6 @@ use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 use super::bindings::syncline::integration::{
     checkpoint, connection, environment, log, provider, records, run, types,
 };
-use super::invocation::Setting;
 use super::limits::MemoryLimiter;
 use super::requests::{InterruptSender, Requests};
 use super::sources::Sources;
@@ -40,10 +39,10 @@ impl GuestState {
         limits: &Limits,
         log: RunLog,
         output: &Output,
-        setting: &Setting<'_>,
+        variables: &[(String, String)],
+        sources: Sources,
         interrupts: InterruptSender,
     ) -> Self {
-        let sources = setting.sources.clone();
         let mut wasi = WasiCtxBuilder::new();
         if let Some((clock, seed)) = sources.stepped() {
             wasi.wall_clock(clock.clone())
@@ -56,7 +55,7 @@ impl GuestState {
         let wasi = wasi
             .stdout(output.stdout.clone())
             .stderr(output.stderr.clone())
-            .envs(setting.variables)
+            .envs(variables)
             .allow_tcp(false)
             .allow_udp(false)
             .allow_ip_name_lookup(false)

@@ -127,8 +127,10 @@ impl Sandbox {
         };
         let output = Output::new(log);
         let (interrupts, interrupted) = interrupt_channel();
-        let state = GuestState::new(capabilities, limits, log.clone(), &output, &setting, interrupts);
         let is_replayed = setting.sources.timeline().is_some();
+        let Setting { priority, variables, sources } = setting;
+        let state =
+            GuestState::new(capabilities, limits, log.clone(), &output, variables, sources, interrupts);
         let mut store = Store::new(&self.engine, state);
         store.limiter(|state| &mut state.memory);
         store.set_epoch_deadline(1);
@@ -152,7 +154,7 @@ impl Sandbox {
         let ((end, store, permit), ended_on) = if is_replayed {
             (work.await, Handle::current())
         } else {
-            self.cpu_executor.drive(work, setting.priority, is_usually_short, &cpu).await
+            self.cpu_executor.drive(work, priority, is_usually_short, &cpu).await
         };
         component.usual_cpu.note(&name, cpu.total());
         // Flushes the guest's last output before the host adds its own lines.

@@ -24,7 +24,7 @@ CREATE TABLE bundle_keys (
 );
 
 ALTER TABLE deployments
-    -- The minisign signature of the bundle's file, if the environment required one.
+    -- The minisign signature of the bundle's file, if the deployment had one.
     ADD COLUMN signature        text,
     -- The name of the key that signed it, at the time of the deployment.
     ADD COLUMN signed_by        text,

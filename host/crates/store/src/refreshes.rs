@@ -97,7 +97,7 @@ pub async fn succeed(
     if stored.is_empty() {
         return Ok(false);
     }
-    // A statement of its own also sees an error that was committed while the first one waited for the row.
+    // A separate statement also sees an error that was committed while the first one waited for the row.
     sqlx::query!("DELETE FROM connection_errors WHERE connection_pk = $1 AND type = 'auth'", connection.0)
         .execute(conn)
         .await?;

@@ -88,7 +88,7 @@ fn outline(text: &str, places: Vec<&[String]>) -> serde_json::Result<Value> {
     Ok(value)
 }
 
-/// Reads a value and keeps only what is at these places below it. Without places, the result is `null`.
+/// Reads a value and keeps only the values at these places below it. Without places, the result is `null`.
 struct Kept<'p>(Vec<&'p [String]>);
 
 impl<'p> Kept<'p> {

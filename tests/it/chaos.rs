@@ -3,7 +3,7 @@
 //! variants. A provider sends webhooks, and tokens of another provider expire. After each round, everything has to be
 //! as if nothing had happened.
 //!
-//! `make test` runs rounds for about 100 seconds. `make soak` runs them for as long as requested and prints what it
+//! `make test-full` runs rounds for about 85 seconds. `make soak` runs them for as long as requested and prints what it
 //! did. `SEED` repeats the same rounds; the moments within a round are only as exact as the machine's clock.
 
 mod accounts;

@@ -6,24 +6,10 @@ use serde_json::{Value, json};
 
 use crate::support::{Bundle, Connection, Echo, REFRESHED_TOKEN, eventually, open_session, query};
 
-const API_KEY: &str = r#"
-auth_mode = "API_KEY"
-credentials.apiKey = { title = "Key", description = "Yours.", secret = true }
-[proxy]
-base_url = "{server}"
-[proxy.headers]
-x-api-key = "${apiKey}"
-"#;
 const BASIC: &str = r#"
 auth_mode = "BASIC"
 credentials.username = { title = "User", description = "Yours." }
 credentials.password = { title = "Password", description = "Yours.", secret = true }
-proxy = { base_url = "{server}" }
-"#;
-const OAUTH2: &str = r#"
-auth_mode = "OAUTH2"
-authorization_url = "{server}/authorize"
-token_url = "{server}/token"
 proxy = { base_url = "{server}" }
 "#;
 const TWO_STEP: &str = r#"
@@ -96,7 +82,7 @@ async fn call_tool(connection: &Connection, input: &Value) -> String {
 #[tokio::test]
 async fn an_api_key_echoed_by_the_provider_is_masked() {
     const KEY: &str = "planted-api-key/7c+21==";
-    assert_never_revealed(API_KEY, json!({ "type": "API_KEY", "apiKey": KEY }), &[KEY]).await;
+    assert_never_revealed(Echo::API_KEY, json!({ "type": "API_KEY", "apiKey": KEY }), &[KEY]).await;
 }
 
 #[tokio::test]
@@ -111,14 +97,14 @@ async fn a_password_echoed_by_the_provider_is_masked() {
 #[tokio::test]
 async fn an_access_token_echoed_by_the_provider_is_masked() {
     const TOKEN: &str = "planted-access-token-61ab";
-    assert_never_revealed(OAUTH2, json!({ "type": "OAUTH2", "access_token": TOKEN }), &[TOKEN]).await;
+    assert_never_revealed(Echo::OAUTH2, json!({ "type": "OAUTH2", "access_token": TOKEN }), &[TOKEN]).await;
 }
 
 #[tokio::test]
 async fn old_and_new_token_are_masked_after_a_refresh_during_a_run() {
     const BEFORE: &str = "planted-token-before-the-refresh-40d2";
     const REFRESH_TOKEN: &str = "planted-refresh-token-40d2";
-    let echo = Echo::start(OAUTH2, Bundle::guest("hostile")).await;
+    let echo = Echo::start(Echo::OAUTH2, Bundle::guest("hostile")).await;
     echo.set_app("planted-client-secret-40d2").await;
     let credentials = json!({ "type": "OAUTH2", "access_token": BEFORE, "refresh_token": REFRESH_TOKEN });
     let connection = echo.connect(credentials).await;
@@ -142,7 +128,7 @@ async fn old_and_new_token_are_masked_after_a_refresh_during_a_run() {
 #[tokio::test]
 async fn a_refresh_token_echoed_by_the_provider_is_masked() {
     const SECRETS: [&str; 2] = ["planted-refresh-token-88f0", "planted-client-secret-88f0"];
-    let entry = OAUTH2.replace("{server}/token", "{server}/token-refusal");
+    let entry = Echo::OAUTH2.replace("{server}/token", "{server}/token-refusal");
     let echo = Echo::start(&entry, Bundle::guest("hostile")).await;
     echo.set_app(SECRETS[1]).await;
     let credentials = json!({
@@ -187,7 +173,7 @@ async fn a_typed_credential_echoed_by_the_provider_is_masked() {
 #[tokio::test]
 async fn credentials_echoed_during_a_validation_are_masked() {
     const KEY: &str = "planted-api-key-of-a-validation-02bc";
-    let echo = Echo::start(API_KEY, Bundle::guest("lifecycle")).await;
+    let echo = Echo::start(Echo::API_KEY, Bundle::guest("lifecycle")).await;
     let body = json!({
         "connection_id": "customer-1", "provider_config_key": "lifecycle",
         "credentials": { "type": "API_KEY", "apiKey": KEY }, "metadata": { "asks": "/refuse?403" },

@@ -4,24 +4,10 @@ use serde_json::{Value, json};
 
 use crate::support::{Bundle, Connection, Echo, eventually, text};
 
-const API_KEY: &str = r#"
-auth_mode = "API_KEY"
-credentials.apiKey = { title = "Key", description = "Yours.", secret = true }
-[proxy]
-base_url = "{server}"
-[proxy.headers]
-x-api-key = "${apiKey}"
-"#;
-const OAUTH2: &str = r#"
-auth_mode = "OAUTH2"
-authorization_url = "{server}/authorize"
-token_url = "{server}/token"
-proxy = { base_url = "{server}" }
-"#;
 const KEY: &str = "planted-api-key-55e1";
 
 async fn with_api_key() -> (Echo, Connection) {
-    let echo = Echo::start(API_KEY, Bundle::guest("hostile")).await;
+    let echo = Echo::start(Echo::API_KEY, Bundle::guest("hostile")).await;
     let connection = echo.connect(json!({ "type": "API_KEY", "apiKey": KEY })).await;
     (echo, connection)
 }
@@ -109,7 +95,7 @@ async fn an_action_keeps_its_answer_and_a_proxied_request_clears_the_error() {
 
 #[tokio::test]
 async fn an_access_token_is_refreshed_before_its_rejection_counts() {
-    let echo = Echo::start(OAUTH2, Bundle::guest("hostile")).await;
+    let echo = Echo::start(Echo::OAUTH2, Bundle::guest("hostile")).await;
     echo.set_app("planted-client-secret-1c0f").await;
     let credentials = json!({ "type": "OAUTH2", "access_token": "planted-token-1c0f", "refresh_token": "r" });
     let connection = echo.connect(credentials).await;

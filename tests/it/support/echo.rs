@@ -16,6 +16,23 @@ pub struct Echo {
 }
 
 impl Echo {
+    /// A catalogue entry with an API key in a header.
+    pub const API_KEY: &str = r#"
+auth_mode = "API_KEY"
+credentials.apiKey = { title = "Key", description = "Yours.", secret = true }
+[proxy]
+base_url = "{server}"
+[proxy.headers]
+x-api-key = "${apiKey}"
+"#;
+    /// A catalogue entry with access tokens that can be refreshed.
+    pub const OAUTH2: &str = r#"
+auth_mode = "OAUTH2"
+authorization_url = "{server}/authorize"
+token_url = "{server}/token"
+proxy = { base_url = "{server}" }
+"#;
+
     /// `entry` is the authentication part of the provider's catalogue entry. `{server}` is replaced with its URL.
     pub async fn start(entry: &str, bundle: Bundle) -> Self {
         let (server, receiver) = (ProviderServer::start().await, Receiver::start().await);

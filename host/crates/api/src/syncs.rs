@@ -420,11 +420,7 @@ pub(super) async fn update_connection_frequency(
     _: NoQuery,
     ApiJson(request): ApiJson<FrequencyRequest>,
 ) -> Result<Json<FrequencyResponse>, ApiError> {
-    let invalid = |field: &'static str| {
-        move |problem: InvalidName| ApiError::body("invalid_format", &[field], problem.to_string())
-    };
-    let variant = request.sync_variant.as_deref().unwrap_or(Variant::BASE);
-    let variant: Variant = variant.parse().map_err(invalid("sync_variant"))?;
+    let variant = parse_variant(request.sync_variant.as_deref())?;
     let minimum = app.deployments.minimum_interval();
     let frequency = request.frequency.map(|text| Frequency::parse(&text, minimum)).transpose();
     let frequency =
@@ -501,10 +497,7 @@ pub(super) async fn set_recording(
     _: NoQuery,
     ApiJson(request): ApiJson<RecordingRequest>,
 ) -> Result<Json<RecordingResponse>, ApiError> {
-    let variant = request.sync_variant.as_deref().unwrap_or(Variant::BASE);
-    let variant: Variant = variant.parse().map_err(|problem: InvalidName| {
-        ApiError::body("invalid_format", &["sync_variant"], problem.to_string())
-    })?;
+    let variant = parse_variant(request.sync_variant.as_deref())?;
     let days = request.retention_days.unwrap_or(RecordingOrder::DEFAULT_DAYS);
     if !(1..=RecordingOrder::MAX_DAYS).contains(&days) {
         let code = if days < 1 { "too_small" } else { "too_big" };
@@ -525,6 +518,13 @@ impl From<SelectedRuns> for RecordedRuns {
             SelectedRuns::EveryRun => Self::EveryRun,
         }
     }
+}
+
+/// Parses the field `sync_variant` of a body. Without it, the base variant is meant.
+fn parse_variant(text: Option<&str>) -> Result<Variant, ApiError> {
+    let invalid =
+        |problem: InvalidName| ApiError::body("invalid_format", &["sync_variant"], problem.to_string());
+    text.unwrap_or(Variant::BASE).parse().map_err(invalid)
 }
 
 /// Creates the error for an invalid part of the request, in its body or its query.

@@ -21,8 +21,9 @@ pub const TOKEN_LIFETIME: Duration = Duration::from_secs(4);
 const ACCOUNTS: usize = 8;
 const TIMEOUT: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(80);
-/// A live host stores new tokens within this time after the longest fault: it tries again after at most 5 seconds.
-const STORE_TIME: Duration = Duration::from_secs(10);
+/// A live host stores new tokens within this time: after the longest fault, it waits up to 10 seconds for the locks of
+/// a dead host's transaction, and tries again after at most 5 seconds.
+const STORE_TIME: Duration = Duration::from_secs(30);
 /// Without faults, a live host finishes its refreshes within this time.
 const RECOVERY_TIME: Duration = Duration::from_secs(7);
 /// Inaccuracy of the recorded time of a kill.

@@ -1,6 +1,7 @@
 //! The pages about one environment: one file per page of the navigation.
 
 mod actions;
+mod addresses;
 mod choices;
 mod connections;
 mod dead_letters;
@@ -37,12 +38,3 @@ pub(crate) fn routes() -> Router<Dashboard> {
         .merge(variables::routes())
         .merge(settings::routes())
 }
-
-/// The route of a page of an environment.
-macro_rules! environment_route {
-    ($path:literal) => {
-        concat!("/dashboard/environments/{environment}/", $path)
-    };
-}
-
-pub(crate) use environment_route;

@@ -11,7 +11,7 @@ use axum::response::Response;
 use axum::routing::{get, post};
 use maud::html;
 
-use super::environment_route;
+use super::addresses::environment_route;
 use crate::Dashboard;
 use crate::components::{empty, filters, heading, integration_filter, snippet, table};
 use crate::error::PageError;

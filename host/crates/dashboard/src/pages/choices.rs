@@ -1,14 +1,13 @@
-//! Fields with which pages choose integrations and connections, and the addresses of the pages about them.
+//! Fields with which pages choose integrations and connections.
 
 use maud::{Markup, html};
 
 use crate::Dashboard;
 use crate::error::PageError;
 use crate::form::Fields;
-use crate::query::address;
 use crate::session::Visit;
 use syncline_engine::{ConnectionFilter, ConnectionPage, NamedScope};
-use syncline_types::ids::{ConnectionId, IntegrationKey};
+use syncline_types::ids::IntegrationKey;
 
 /// Connections that a field suggests.
 const SUGGESTIONS: i64 = 50;
@@ -48,19 +47,4 @@ pub(crate) async fn connection_field(
             }
         }
     })
-}
-
-/// The address of the page about a connection's records.
-pub(crate) fn records_address(
-    visit: &Visit,
-    integration: &IntegrationKey,
-    connection: &ConnectionId,
-) -> String {
-    let fields = [("integration", integration.as_str()), ("connection", connection.as_str())];
-    address(&visit.url("records/connection"), fields)
-}
-
-/// The address of the page about a run.
-pub(crate) fn run_address(visit: &Visit, id: impl std::fmt::Display) -> String {
-    visit.url(&format!("runs/{id}"))
 }

@@ -10,8 +10,8 @@ use maud::{Markup, html};
 use serde_json::Value;
 use uuid::Uuid;
 
+use super::addresses::environment_route;
 use super::choices::scope;
-use super::environment_route;
 use crate::Dashboard;
 use crate::components::{
     Look, action_button, empty, filter_field, filters, heading, integration_filter, pager, snippet, table,

@@ -8,7 +8,7 @@ use axum::response::Response;
 use axum::routing::get;
 use maud::{Markup, html};
 
-use super::environment_route;
+use super::addresses::environment_route;
 use crate::Dashboard;
 use crate::components::{
     Tone, badge, cut_to_page, empty, filters, heading, integration_filter, pager, snippet, table,

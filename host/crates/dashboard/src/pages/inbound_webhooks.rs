@@ -9,7 +9,7 @@ use axum::routing::{get, post};
 use maud::{Markup, html};
 use uuid::Uuid;
 
-use super::environment_route;
+use super::addresses::environment_route;
 use crate::Dashboard;
 use crate::components::{
     Look, Tone, badge, cut_to_page, empty, filter_field, filters, form, heading, integration_filter, pager,

@@ -7,7 +7,7 @@ use axum::routing::{get, post};
 use maud::html;
 use uuid::Uuid;
 
-use super::environment_route;
+use super::addresses::environment_route;
 use crate::Dashboard;
 use crate::components::{
     Look, TextField, action_button, checkbox, copyable, empty, form, heading, select, snippet, submit, table,

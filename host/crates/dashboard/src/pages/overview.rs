@@ -8,7 +8,7 @@ use axum::response::Response;
 use axum::routing::get;
 use maud::{Markup, html};
 
-use super::environment_route;
+use super::addresses::environment_route;
 use crate::Dashboard;
 use crate::charts::{Bar, LinePoint, bars, lines};
 use crate::components::{empty, filters, heading, integration_filter, select, snippet, table};

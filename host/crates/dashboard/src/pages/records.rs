@@ -9,9 +9,8 @@ use axum::routing::get;
 use maud::{Markup, html};
 use serde_json::json;
 
-use super::choices::records_address;
-use super::connections::{parse_position, position_text};
-use super::environment_route;
+use super::addresses::{environment_route, records_address};
+use super::connections::position::{parse_position, position_text};
 use crate::Dashboard;
 use crate::commands::api_call;
 use crate::components::{

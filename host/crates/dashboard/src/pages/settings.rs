@@ -11,7 +11,7 @@ use axum::response::Response;
 use axum::routing::{get, post};
 use maud::{Markup, html};
 
-use super::environment_route;
+use super::addresses::environment_route;
 use crate::Dashboard;
 use crate::components::{Look, TextField, checkbox, copyable, facts, form, heading, submit};
 use crate::error::PageError;

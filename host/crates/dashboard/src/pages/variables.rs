@@ -6,7 +6,7 @@ use axum::response::Response;
 use axum::routing::{get, post};
 use maud::html;
 
-use super::environment_route;
+use super::addresses::environment_route;
 use crate::Dashboard;
 use crate::components::{
     Look, TextField, action_button, empty, form, heading, snippet, submit, table, text_area,

@@ -7,7 +7,8 @@ use axum::response::Response;
 use maud::{Markup, html};
 use serde_json::value::RawValue;
 
-use super::super::choices::{connection_field, run_address};
+use super::super::addresses::run_url;
+use super::super::choices::connection_field;
 use super::input::{InputField, input_fields, read_fields, read_json};
 use super::{action_address, outcome};
 use crate::Dashboard;
@@ -177,7 +178,7 @@ fn outcome_of(visit: &Visit, action: &Action, connection: &ConnectionId, run: &A
         (facts(&[
             ("Outcome", state),
             ("Connection", html! { (connection) }),
-            ("Run", html! { a href=(run_address(visit, run.id)) { (run.id) } }),
+            ("Run", html! { a href=(run_url(visit, run.id)) { (run.id) } }),
         ]))
         @match &run.result {
             Ok(json) => (outcome::output(json.as_deref())),

@@ -8,12 +8,12 @@ use axum::response::Response;
 use axum::routing::get;
 use maud::{Markup, html};
 
-use super::detail::parse_names;
 use crate::Dashboard;
 use crate::components::table;
 use crate::error::PageError;
 use crate::live;
-use crate::pages::{environment_route, runs, syncs};
+use crate::pages::addresses::{environment_route, parse_names};
+use crate::pages::{runs, syncs};
 use crate::session::Visit;
 use crate::time::{ago, milliseconds, number};
 use syncline_auth::Scope;
@@ -101,7 +101,7 @@ fn sync_table(visit: &Visit, of_connection: &str, syncs: &[SyncStatus]) -> Marku
                     code { (sync.sync) }
                     @if !sync.variant.is_base() { " " code { (sync.variant) } }
                 }
-                td { (syncs::state_badge(sync)) }
+                td { (syncs::state::state_badge(sync)) }
                 td { (sync.frequency.as_deref().unwrap_or("not deployed")) }
                 td {
                     @match sync.latest.as_ref().and_then(|run| run.finished_at) {
@@ -109,7 +109,7 @@ fn sync_table(visit: &Visit, of_connection: &str, syncs: &[SyncStatus]) -> Marku
                         None => span.muted { "never" },
                     }
                 }
-                td { (syncs::next_run(sync, "not planned")) }
+                td { (syncs::state::next_run(sync, "not planned")) }
                 td.number { (number(sync.record_counts.values().sum())) }
             }
         }
@@ -130,7 +130,7 @@ fn run_table(visit: &Visit, of_connection: &str, runs: &[LoggedRun]) -> Markup {
             tr {
                 td { a href=(visit.url(&format!("runs/{}", run.id))) { (run.function) } }
                 td { (run.kind) }
-                td { (runs::state_badge(run)) }
+                td { (runs::table::state_badge(run)) }
                 td { (ago(run.started_at)) }
                 td.number {
                     @match run.finished_at {

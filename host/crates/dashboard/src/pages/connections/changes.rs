@@ -8,14 +8,12 @@ use axum::response::Response;
 use axum::routing::post;
 use maud::{Markup, html};
 
-use super::connection_url;
-use super::detail::parse_names;
 use crate::Dashboard;
 use crate::components::{Look, action_button, form, heading, json_text, long_text, submit, text_area};
 use crate::error::PageError;
 use crate::form::{Form, done};
 use crate::layout::{Section, page};
-use crate::pages::environment_route;
+use crate::pages::addresses::{connection_url, environment_route, parse_names};
 use crate::session::Visit;
 use syncline_auth::Scope;
 use syncline_engine::{CredentialOptions, Freshness, MetadataChange};

@@ -7,31 +7,22 @@ use axum::routing::get;
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::{activity, changes, connection_url, state, test_account};
+use super::state::state;
+use super::{activity, changes, test_account};
 use crate::Dashboard;
 use crate::components::{Look, Tone, action_button, badge, copyable, facts, heading, json_text, logo, table};
 use crate::error::PageError;
 use crate::layout::{Section, page};
 use crate::live;
-use crate::pages::environment_route;
-use crate::pages::integrations::integration_url;
+use crate::pages::addresses::{connection_url, environment_route, integration_url, parse_names};
 use crate::session::Visit;
 use crate::time::ago;
 use syncline_auth::{Scope, remove_refresh_tokens};
 use syncline_engine::{Connection, ConnectionError, DescribedConnection};
 use syncline_types::error_code::ErrorCode;
-use syncline_types::ids::{ConnectionId, IntegrationKey};
 
 pub(super) fn routes() -> Router<Dashboard> {
     Router::new().route(environment_route!("connections/{integration}/{id}"), get(connection))
-}
-
-/// Parses the names of a connection from the path.
-pub(super) fn parse_names(key: &str, id: &str) -> Result<(IntegrationKey, ConnectionId), PageError> {
-    let (Ok(integration), Ok(connection)) = (key.parse(), id.parse()) else {
-        return Err(PageError::NotFound(format!("integration `{key}` has no connection `{id}`")));
-    };
-    Ok((integration, connection))
 }
 
 async fn connection(

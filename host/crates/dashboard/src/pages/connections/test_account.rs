@@ -10,11 +10,10 @@ use axum::routing::post;
 use maud::{Markup, html};
 use serde_json::{Map, Value, json};
 
-use super::detail::parse_names;
 use crate::Dashboard;
 use crate::error::PageError;
 use crate::form::{Form, token_field};
-use crate::pages::environment_route;
+use crate::pages::addresses::{environment_route, parse_names};
 use crate::session::{Visit, Visitor};
 use syncline_auth::{Environment, Scope};
 use syncline_engine::{ConnectionRoute, NewConnectSession};

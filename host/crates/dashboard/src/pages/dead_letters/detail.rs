@@ -5,8 +5,7 @@ use axum::response::Response;
 use maud::html;
 use uuid::Uuid;
 
-use super::super::choices::run_address;
-use super::super::connections::connection_url;
+use super::super::addresses::{connection_url, run_url};
 use super::{buttons, problems};
 use crate::Dashboard;
 use crate::components::{facts, heading, table};
@@ -40,7 +39,7 @@ pub(super) async fn dead_letter(
             ("Model", html! { (letter.model) ", variant " (letter.variant) }),
             ("Connection", html! { a href=(connection_url(&visit, &integration, &connection)) { (connection) } }),
             ("Integration", html! { (integration) }),
-            ("Saved by", html! { (letter.function) ", " a href=(run_address(&visit, &letter.run_id)) { "last run" } }),
+            ("Saved by", html! { (letter.function) ", " a href=(run_url(&visit, &letter.run_id)) { "last run" } }),
             ("First seen", ago(letter.first_seen_at)),
             ("Last seen", ago(letter.last_seen_at)),
             ("Times seen", html! { (number(letter.times)) }),

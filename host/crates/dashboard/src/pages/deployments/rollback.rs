@@ -12,7 +12,7 @@ use crate::components::{Look, action_button, heading};
 use crate::error::PageError;
 use crate::form::{Form, done};
 use crate::layout::{Section, page};
-use crate::pages::environment_route;
+use crate::pages::addresses::environment_route;
 use crate::session::{Visit, segment};
 use syncline_auth::Scope;
 use syncline_config::{Capability, CapabilityKind};

@@ -8,7 +8,7 @@ use maud::{Markup, html};
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::super::connections::connection_url;
+use super::super::addresses::connection_url;
 use super::state_badge;
 use crate::Dashboard;
 use crate::components::{Look, Tone, action_button, badge, facts, heading, table};

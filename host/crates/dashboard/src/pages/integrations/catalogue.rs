@@ -9,7 +9,8 @@ use axum::response::Response;
 use axum::routing::get;
 use maud::{Markup, html};
 
-use super::{credentials, editing, integration_url, rejected};
+use super::credentials::{self, rejected};
+use super::editing;
 use crate::Dashboard;
 use crate::components::{
     Look, TextField, Tone, badge, checkbox, copyable, empty, facts, filters, form, heading, logo, pager,
@@ -18,7 +19,7 @@ use crate::components::{
 use crate::error::PageError;
 use crate::form::{Form, done};
 use crate::layout::{Section, page};
-use crate::pages::environment_route;
+use crate::pages::addresses::{environment_route, integration_url};
 use crate::query::Query;
 use crate::session::{Visit, segment};
 use syncline_auth::Scope;

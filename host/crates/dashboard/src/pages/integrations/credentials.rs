@@ -7,17 +7,16 @@ use axum::routing::post;
 use maud::{Markup, html};
 use serde_json::{Map, Value};
 
-use super::detail::find;
-use super::{integration_url, rejected};
+use super::lookup::find;
 use crate::Dashboard;
 use crate::components::{TextField, copyable, facts, heading, text_area};
 use crate::error::PageError;
 use crate::form::{Fields, Form, done};
 use crate::layout::{Section, page};
-use crate::pages::environment_route;
+use crate::pages::addresses::{environment_route, integration_url};
 use crate::session::Visit;
 use syncline_auth::{AppCredentials, IntegrationSettings, Scope};
-use syncline_engine::IntegrationChange;
+use syncline_engine::{IntegrationChange, IntegrationError};
 use syncline_providers::{AuthMode, Provider};
 use syncline_web::addresses::{APP_SETUP, OAUTH_CALLBACK};
 
@@ -220,4 +219,15 @@ async fn replace(
     app.integrations.update(&visit.environment, key, change, &visit.actor()).await.map_err(rejected)?;
     let page = integration_url(&visit, &integration.unique_key);
     Ok(done(&app, &visit, &page, "The credentials were replaced."))
+}
+
+/// Names the field of a form whose value the service rejected.
+pub(super) fn rejected(error: IntegrationError) -> PageError {
+    match error {
+        IntegrationError::InvalidCredentials(problem) => PageError::invalid(label(problem.field()), &problem),
+        IntegrationError::Duplicate(key) => {
+            PageError::invalid("Key", format!("another integration has the key `{key}`; choose another"))
+        }
+        error => error.into(),
+    }
 }

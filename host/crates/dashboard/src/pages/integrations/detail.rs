@@ -7,15 +7,16 @@ use axum::routing::get;
 use maud::{Markup, html};
 
 use super::catalogue::docs_link;
-use super::{credentials, editing, integration_url, name_of};
+use super::lookup::{find, name_of};
+use super::{credentials, editing};
 use crate::Dashboard;
 use crate::components::{
     Look, Tone, action_button, badge, copyable, empty, facts, form, heading, logo, snippet, submit, table,
 };
 use crate::error::PageError;
 use crate::layout::{Section, page};
-use crate::pages::connections::{list_url, test_account};
-use crate::pages::environment_route;
+use crate::pages::addresses::{connections_url, environment_route, integration_url};
+use crate::pages::connections::test_account;
 use crate::session::Visit;
 use crate::time::{ago, number};
 use syncline_auth::Scope;
@@ -30,14 +31,6 @@ const MAX_FUNCTIONS: usize = 100;
 
 pub(super) fn routes() -> Router<Dashboard> {
     Router::new().route(environment_route!("integrations/{key}"), get(integration))
-}
-
-/// Returns the integration that the path names.
-pub(super) async fn find(app: &Dashboard, visit: &Visit, key: &str) -> Result<Integration, PageError> {
-    let unknown =
-        || PageError::NotFound(format!("there is no integration `{key}`; it may have been deleted"));
-    let key: IntegrationKey = key.parse().map_err(|_| unknown())?;
-    Ok(app.integrations.get(visit.environment.pk, &key).await?)
 }
 
 async fn integration(
@@ -70,8 +63,8 @@ fn about(
     provider: Option<&Provider>,
     counts: ConnectionCounts,
 ) -> Markup {
-    let connections = list_url(visit, Some(&integration.unique_key), None);
-    let failing = list_url(visit, Some(&integration.unique_key), Some("any"));
+    let connections = connections_url(visit, Some(&integration.unique_key), None);
+    let failing = connections_url(visit, Some(&integration.unique_key), Some("any"));
     let shown_provider = html! {
         span.named { (logo(&integration.provider)) code { (integration.provider) } }
         @if provider.is_none() { " " (badge(Tone::Bad, "not in the catalogue")) }

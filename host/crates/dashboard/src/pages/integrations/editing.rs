@@ -6,13 +6,13 @@ use axum::response::Response;
 use axum::routing::post;
 use maud::{Markup, html};
 
-use super::detail::find;
-use super::{integration_url, rejected};
+use super::credentials::rejected;
+use super::lookup::find;
 use crate::Dashboard;
 use crate::components::{Look, TextField, checkbox, form, submit};
 use crate::error::PageError;
 use crate::form::{Fields, Form, done};
-use crate::pages::environment_route;
+use crate::pages::addresses::{environment_route, integration_url};
 use crate::session::Visit;
 use syncline_auth::{IntegrationSettings, Scope};
 use syncline_engine::{Integration, IntegrationChange};

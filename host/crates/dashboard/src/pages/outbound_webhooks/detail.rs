@@ -7,7 +7,7 @@ use axum::response::Response;
 use maud::{Markup, html};
 use uuid::Uuid;
 
-use super::super::connections::connection_url;
+use super::super::addresses::connection_url;
 use super::{shown_url, state_badge};
 use crate::Dashboard;
 use crate::components::{Look, Tone, action_button, badge, facts, heading, table};

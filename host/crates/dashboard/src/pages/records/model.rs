@@ -9,7 +9,7 @@ use axum::routing::get;
 use maud::{Markup, html};
 use serde_json::value::RawValue;
 
-use super::super::environment_route;
+use super::super::addresses::environment_route;
 use super::{breadcrumb, connection_name};
 use crate::Dashboard;
 use crate::commands::api_call;

@@ -6,26 +6,19 @@ use axum::response::Response;
 use axum::routing::post;
 use maud::{Markup, html};
 
-use super::detail::parse_id;
-use super::{changes_text, run_url};
+use super::table::changes_text;
 use crate::Dashboard;
 use crate::components::{Look, action_button};
 use crate::error::PageError;
 use crate::form::{Form, done};
-use crate::pages::environment_route;
+use crate::pages::addresses::{environment_route, parse_run_id, run_url};
 use crate::session::Visit;
 use crate::time::number;
 use syncline_auth::Scope;
 use syncline_engine::LoggedRun;
-use syncline_types::error_code::ErrorCode;
 
 pub(super) fn routes() -> Router<Dashboard> {
     Router::new().route(environment_route!("runs/{id}/approve"), post(approve))
-}
-
-/// Whether the deletions of this run wait for an approval.
-pub(crate) fn is_held(run: &LoggedRun) -> bool {
-    run.error_code == Some(ErrorCode::MassDeletionHeld) && run.approved_at.is_none()
 }
 
 async fn approve(
@@ -35,7 +28,7 @@ async fn approve(
     _: Form,
 ) -> Result<Response, PageError> {
     visit.require(Scope::SyncsExecute)?;
-    let id = parse_id(&id)?;
+    let id = parse_run_id(&id)?;
     app.syncs.approve_run(visit.environment.pk, id, &visit.actor()).await?;
     let run = app.runs.get(visit.environment.pk, id).await?;
     let notice = format!("The deletions were approved: {}.", changes_text(&run));

@@ -7,24 +7,23 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use axum::routing::get;
 use maud::{Markup, html};
-use uuid::Uuid;
 
+use super::approval::held_deletions;
 use super::log::{LogFilter, log};
 use super::recording::recording;
+use super::table::{connection, duration_text, is_held, state_badge};
 use super::usage::usage;
-use super::{connection, duration_text, held_deletions, is_held, run_url, state_badge};
 use crate::Dashboard;
 use crate::components::{breadcrumb, copyable, cut, facts, heading, table};
 use crate::error::PageError;
 use crate::layout::{Section, page};
 use crate::live;
-use crate::pages::environment_route;
-use crate::pages::syncs::SyncAddress;
+use crate::pages::addresses::{SyncAddress, environment_route, parse_run_id, run_url};
 use crate::query::Query;
 use crate::session::Visit;
 use crate::time::{ago, exact, number};
 use syncline_auth::Scope;
-use syncline_engine::{LoggedRun, RunsError};
+use syncline_engine::LoggedRun;
 use syncline_types::functions::{FunctionKind, RunState};
 
 /// The bytes of an error message that are shown.
@@ -45,7 +44,7 @@ async fn run(
     query: Query,
 ) -> Result<Response, PageError> {
     visit.require(Scope::LogsRead)?;
-    let run = app.runs.get(visit.environment.pk, parse_id(&id)?).await?;
+    let run = app.runs.get(visit.environment.pk, parse_run_id(&id)?).await?;
     let filter = LogFilter::read(&query)?;
     let outcome = outcome(&app, &visit, &run).await?;
     let url = run_url(&visit, run.id);
@@ -80,7 +79,7 @@ async fn live_run(
     query: Query,
 ) -> Result<Response, PageError> {
     visit.require(Scope::LogsRead)?;
-    let id = parse_id(&id)?;
+    let id = parse_run_id(&id)?;
     let filter = LogFilter::read(&query)?;
     let shows_log = query.text("part") == "log";
     let url = run_url(&visit, id);
@@ -94,10 +93,6 @@ async fn live_run(
             if shows_log { log(app, visit, &run, filter, url).await } else { outcome(app, visit, &run).await }
         }
     }))
-}
-
-pub(super) fn parse_id(text: &str) -> Result<Uuid, RunsError> {
-    text.parse().map_err(|_| RunsError::Unknown(text.chars().take(60).collect()))
 }
 
 /// The state of a run, what it changed and used, and why it failed.

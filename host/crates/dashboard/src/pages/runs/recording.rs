@@ -7,11 +7,9 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use maud::{Markup, html};
 
-use super::detail::parse_id;
-use super::run_url;
 use crate::Dashboard;
 use crate::error::PageError;
-use crate::pages::environment_route;
+use crate::pages::addresses::{environment_route, parse_run_id, run_url};
 use crate::session::Visit;
 use crate::time::exact;
 use syncline_auth::Scope;
@@ -43,7 +41,7 @@ async fn download(
     Path((_, id)): Path<(String, String)>,
 ) -> Result<Response, PageError> {
     visit.require(Scope::RecordsRead)?;
-    let id = parse_id(&id)?;
+    let id = parse_run_id(&id)?;
     let text = app.runs.recording(&visit.environment, id, &visit.actor()).await?;
     let headers = [
         (header::CONTENT_TYPE, "application/json".to_owned()),

@@ -11,7 +11,7 @@ use crate::components::{Look, action_button, copyable, heading, table};
 use crate::error::PageError;
 use crate::form::Form;
 use crate::layout::{Section, page};
-use crate::pages::environment_route;
+use crate::pages::addresses::environment_route;
 use crate::session::Visit;
 use crate::time::ago;
 use syncline_auth::{FormerKeys, Scope, SigningKey};

@@ -7,11 +7,10 @@ use axum::extract::State;
 use axum::response::Response;
 use axum::routing::post;
 
-use super::SyncAddress;
 use crate::Dashboard;
 use crate::error::PageError;
 use crate::form::{Form, done};
-use crate::pages::environment_route;
+use crate::pages::addresses::{SyncAddress, environment_route};
 use crate::session::Visit;
 use syncline_auth::Scope;
 use syncline_config::Frequency;

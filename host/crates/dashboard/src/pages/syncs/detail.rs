@@ -10,7 +10,7 @@ use axum::routing::get;
 use maud::{Markup, html};
 
 use super::recording::recording;
-use super::{SyncAddress, finished_at, next_run, state_badge};
+use super::state::{finished_at, next_run, state_badge};
 use crate::Dashboard;
 use crate::components::{
     Look, TextField, action_button, breadcrumb, cut, facts, form, heading, submit, table,
@@ -18,11 +18,9 @@ use crate::components::{
 use crate::error::PageError;
 use crate::layout::{Section, page};
 use crate::live;
-use crate::pages::connections::connection_url;
-use crate::pages::environment_route;
-use crate::pages::runs::{
-    changes_text, held_deletions, is_held, run_url, runs_table, state_text, state_tone,
-};
+use crate::pages::addresses::{SyncAddress, connection_url, environment_route, run_url};
+use crate::pages::runs::approval::held_deletions;
+use crate::pages::runs::table::{changes_text, is_held, runs_table, state_text, state_tone};
 use crate::session::Visit;
 use crate::time::{ago, number};
 use syncline_auth::Scope;

@@ -6,12 +6,11 @@ use axum::response::Response;
 use axum::routing::post;
 use maud::{Markup, html};
 
-use super::SyncAddress;
 use crate::Dashboard;
 use crate::components::{Look, form, select, submit};
 use crate::error::PageError;
 use crate::form::{Form, done};
-use crate::pages::environment_route;
+use crate::pages::addresses::{SyncAddress, environment_route};
 use crate::session::Visit;
 use syncline_auth::Scope;
 use syncline_engine::RecordingOrder;

@@ -23,7 +23,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(120);
 
 pub async fn measure(bench: &Bench) -> Result<Report> {
     let (few, many, scheduled) =
-        if bench.is_quick { (1_000, 50_000, 10_000) } else { (1_000, 1_000_000, 100_000) };
+        if bench.is_quick { (1_000, 50_000, 50_000) } else { (1_000, 1_000_000, 100_000) };
     let about = "runs of a sync without work, on one host; every schedule is due at the start";
     let mut report = Report::new("scheduler", about.to_owned());
     let mut stage = Stage::set(bench, "scheduler").await?;
@@ -141,6 +141,10 @@ struct Lateness {
 /// Makes this number of schedules due in each second, evenly, starting after the first `first` of them.
 async fn lateness(observer: &mut PgConnection, first: u64, rate: f64) -> Result<Lateness> {
     let runs = (rate * WINDOW.as_secs_f64()) as u64;
+    ensure!(
+        first + runs <= count_schedules(observer).await?,
+        "there are too few schedules for {rate:.0} runs/s"
+    );
     let planned = format!(
         "DROP TABLE IF EXISTS bench_due;
          CREATE TABLE bench_due AS
@@ -184,5 +188,10 @@ async fn wait_for_runs(observer: &mut PgConnection, wanted: u64) -> Result<()> {
 async fn count_runs(observer: &mut PgConnection) -> Result<u64> {
     let count =
         sqlx::query("SELECT count(*) FROM runs WHERE finished_at IS NOT NULL").fetch_one(observer).await?;
+    u64::try_from(count.get::<i64, _>(0)).context("a count is not negative")
+}
+
+async fn count_schedules(observer: &mut PgConnection) -> Result<u64> {
+    let count = sqlx::query("SELECT count(*) FROM schedules").fetch_one(observer).await?;
     u64::try_from(count.get::<i64, _>(0)).context("a count is not negative")
 }

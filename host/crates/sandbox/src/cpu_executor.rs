@@ -21,8 +21,9 @@ use super::priority_class::PriorityClass;
 
 /// An invocation that has used more CPU time continues on a thread pool.
 const SHORT: Duration = Duration::from_millis(10);
-/// A function whose average CPU time is longer starts on a thread pool.
-const USUALLY_SHORT: Duration = Duration::from_millis(1);
+/// A function whose average CPU time is longer starts on a thread pool. Otherwise a function that fails at once in each
+/// of many calls, for example with a full stack after half a millisecond, would keep the serving threads busy.
+const USUALLY_SHORT: Duration = Duration::from_micros(250);
 /// The number of invocations over which the average of a function's CPU time is formed, roughly.
 const AVERAGED_INVOCATIONS: u32 = 4;
 
@@ -155,18 +156,19 @@ mod tests {
 
     #[test]
     fn a_function_is_classified_by_its_average_cpu_time() {
+        let (short, long) = (USUALLY_SHORT / 20, USUALLY_SHORT * 3);
         let usual_cpu = UsualCpuTime::default();
         assert!(usual_cpu.is_usually_short("f"), "it has no measurements");
-        usual_cpu.note("f", Duration::from_micros(50));
-        usual_cpu.note("f", Duration::from_millis(3));
+        usual_cpu.note("f", short);
+        usual_cpu.note("f", long);
         assert!(usual_cpu.is_usually_short("f"), "one long invocation does not decide");
         for _ in 0..3 {
-            usual_cpu.note("f", Duration::from_millis(3));
+            usual_cpu.note("f", long);
         }
         assert!(!usual_cpu.is_usually_short("f"));
         assert!(usual_cpu.is_usually_short("g"), "another function");
         for _ in 0..8 {
-            usual_cpu.note("f", Duration::from_micros(50));
+            usual_cpu.note("f", short);
         }
         assert!(usual_cpu.is_usually_short("f"), "the average has fallen");
     }

@@ -16,8 +16,9 @@ export {
   type WebhookCall,
 } from "./integration.ts";
 export * as http from "./http.ts";
-export { ok, type Body, type RequestOptions } from "./http.ts";
+export type { Body, RequestOptions } from "./http.ts";
 export { Paging, type Page, type PagingOptions } from "./paging.ts";
+export { ok } from "./response.ts";
 export { Writer, records, type Counts, type Id } from "./records.ts";
 export * as checkpoint from "./checkpoint.ts";
 export * as connection from "./connection.ts";

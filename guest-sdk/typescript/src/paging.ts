@@ -2,7 +2,7 @@
 import { SynclineError } from "./error.ts";
 import { send } from "./fetch.ts";
 import type { HostRequest } from "./host.ts";
-import { ok, unexpected } from "./http.ts";
+import { ok, unexpected } from "./response.ts";
 import * as json from "./json.ts";
 import * as log from "./log.ts";
 import { isFull } from "./run.ts";

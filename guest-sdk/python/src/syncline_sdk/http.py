@@ -6,16 +6,14 @@ customer = http.get("/v1/customers/cus_1", query={"expand": "tax"}).send_ok().js
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import Any, TypeVar, overload
 from urllib.parse import quote_plus
 
 from . import _json
 from ._host import WireRequest, WireResponse, host
 from ._typed import read, write
 from .error import Error
-
-if TYPE_CHECKING:
-    from .paging import Page, Paging
+from .paging import Page, Paging, pages
 
 __all__ = ["Request", "Response", "delete", "get", "patch", "post", "put", "send_all"]
 
@@ -85,8 +83,6 @@ class Request:
 
         Pass a dataclass or a typed dictionary as `item` to convert each item to it.
         """
-        from .paging import pages
-
         return pages(self, paging, item)
 
     @property

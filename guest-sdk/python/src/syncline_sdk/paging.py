@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 from . import _json, log, run
 from ._typed import Mismatch, read
 from .error import Error
-from .http import Request, Response
+
+if TYPE_CHECKING:
+    from .http import Request, Response
 
 T = TypeVar("T")
 

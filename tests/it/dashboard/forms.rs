@@ -1,8 +1,12 @@
 //! The forms and buttons of the dashboard, used in a headless Chromium as a person does.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::support::{Bundle, Stage, run_in_browser, save};
+use super::outbound_webhooks::Scene as OutboundScene;
+use crate::support::webhook_scene::Scene as InboundScene;
+use crate::support::{Bundle, Host, Reply, Stage, TestDatabase, run_in_browser, save};
+
+const PAGES: &str = "/dashboard/environments/dev";
 
 #[tokio::test]
 async fn every_form_works_in_a_browser() {
@@ -14,4 +18,82 @@ async fn every_form_works_in_a_browser() {
     let link = stage.host.command(&stage.db, &["admin", "create", "ada@example.com", "--name", "Ada"]);
     let task = json!({ "host": stage.host.base_url(), "link": link.trim() });
     run_in_browser("dashboard_actions.mjs", &task).await;
+}
+
+/// Presses the buttons as a new administrator.
+async fn press(host: &Host, db: &TestDatabase, steps: Value) {
+    let link = host.command(db, &["admin", "create", "ada@example.com", "--name", "Ada"]);
+    let task = json!({ "host": host.base_url(), "link": link.trim(), "steps": steps });
+    run_in_browser("dashboard_buttons.mjs", &task).await;
+}
+
+#[tokio::test]
+async fn held_deletions_are_approved_in_a_browser() {
+    let items = |count: usize| {
+        let items: Vec<Value> = (0..count).map(|number| json!({ "id": number.to_string() })).collect();
+        json!({ "steps": 0, "commits": [{ "changes": [save(&json!(items))] }], "end": "return" })
+    };
+    let stage = Stage::of(&Bundle::guest("hostile").tracking_deletes("commit-raw"), items(120)).await;
+    stage.connection.set_metadata(items(40)).await;
+    assert_eq!(stage.connection.run("commit-raw").await["status"], "ERROR");
+    let runs = stage.host.get("/runs?function=commit-raw&limit=1").await.expect(200).json();
+    let run = format!("{PAGES}/runs/{}", runs["runs"][0]["id"].as_str().expect("a run"));
+    let steps = json!([{
+        "page": run, "button": "Approve the deletions", "expected": "The deletions were approved: 80 deleted.",
+    }]);
+    press(&stage.host, &stage.db, steps).await;
+    assert_eq!(stage.connection.status("commit-raw").await["recordCount"], json!({ "Item": 40 }));
+}
+
+#[tokio::test]
+async fn inbound_webhooks_are_replayed_in_a_browser() {
+    let scene = InboundScene::create().await;
+    let body = json!({ "ref": "main", "repository": { "full_name": "acme/shop" } });
+    let answer = scene.deliver("push", "d1", &body).await.expect(200);
+    let id = answer.header("x-syncline-webhook-id").expect("the response has a webhook id").to_owned();
+    scene.wait_for_state(&id, "processed").await;
+    let list = format!("{PAGES}/inbound-webhooks");
+    let steps = json!([
+        { "page": format!("{list}/{id}"), "button": "Replay", "expected": "The webhook is processed again." },
+        { "page": list, "button": "Replay the webhooks", "expected": "No webhook matches" },
+        {
+            "page": list, "options": { "Webhooks that": "processed" }, "button": "Replay the webhooks",
+            "expected": "1 webhook is processed again.",
+        },
+    ]);
+    press(&scene.host, &scene.db, steps).await;
+    assert_eq!(scene.wait_for_state(&id, "processed").await["replays"], 2);
+}
+
+#[tokio::test]
+async fn outbound_webhooks_are_sent_again_in_a_browser() {
+    let scene = OutboundScene::create().await;
+    scene.receiver.always(Reply::status(500));
+    let failed = scene.deliver("bad", "failed").await;
+    scene.receiver.always(Reply::status(200));
+    let list = format!("{PAGES}/outbound-webhooks");
+    let many = json!([{
+        "page": list, "button": "Redeliver the failed webhooks", "expected": "1 webhook is sent again.",
+    }, {
+        "page": format!("{list}/{failed}"), "button": "Redeliver", "expected": "The webhook is sent again.",
+    }]);
+    press(&scene.host, &scene.db, many).await;
+    scene.wait_for_state(&failed, "delivered").await;
+}
+
+#[tokio::test]
+async fn a_version_is_restored_and_runs_are_recorded_in_a_browser() {
+    let stage = Stage::numbers(1).await;
+    stage.host.deploy(&Bundle::example("minimal").without_actions()).await;
+    let sync = format!("{PAGES}/syncs/minimal/customer-1/numbers/base");
+    let steps = json!([
+        {
+            "page": format!("{PAGES}/deployments/minimal%2Dexample/1/restore"), "button": "Restore version 1",
+            "expected": "Version 1 of minimal-example is active again, as version 3.",
+        },
+        {
+            "page": sync, "options": { "Record": "every_run" }, "button": "Save", "expected": "Every run is recorded.",
+        },
+    ]);
+    press(&stage.host, &stage.db, steps).await;
 }

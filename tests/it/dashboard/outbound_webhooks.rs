@@ -8,14 +8,14 @@ use crate::support::{Host, HostOptions, Person, Receiver, Reply, TestDatabase, e
 const DELIVERIES: &str = "/dashboard/environments/dev/outbound-webhooks";
 
 /// A host whose environment sends webhooks to the receiver, without retries.
-struct Scene {
-    receiver: Receiver,
-    host: Host,
-    db: TestDatabase,
+pub struct Scene {
+    pub receiver: Receiver,
+    pub host: Host,
+    pub db: TestDatabase,
 }
 
 impl Scene {
-    async fn create() -> Self {
+    pub async fn create() -> Self {
         let receiver = Receiver::start().await;
         let db = TestDatabase::create().await;
         let options = HostOptions::new()
@@ -32,7 +32,7 @@ impl Scene {
     }
 
     /// Creates a connection, which sends a webhook, and waits until the delivery is in this state. Returns its id.
-    async fn deliver(&self, connection: &str, state: &str) -> String {
+    pub async fn deliver(&self, connection: &str, state: &str) -> String {
         let body = json!({
             "connection_id": connection, "provider_config_key": "plain", "credentials": { "type": "NONE" },
         });
@@ -47,7 +47,7 @@ impl Scene {
         .await
     }
 
-    async fn wait_for_state(&self, id: &str, state: &str) {
+    pub async fn wait_for_state(&self, id: &str, state: &str) {
         eventually(&format!("the delivery is {state}"), async || {
             let found = self.host.get(&format!("/webhooks/deliveries/{id}")).await.expect(200).json();
             (found["state"] == state).then_some(())

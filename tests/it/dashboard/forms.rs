@@ -57,7 +57,7 @@ async fn inbound_webhooks_are_replayed_in_a_browser() {
         { "page": format!("{list}/{id}"), "button": "Replay", "expected": "The webhook is processed again." },
         { "page": list, "button": "Replay the webhooks", "expected": "No webhook matches" },
         {
-            "page": list, "options": { "Webhooks that": "processed" }, "button": "Replay the webhooks",
+            "page": list, "options": { "Webhooks that": "were processed" }, "button": "Replay the webhooks",
             "expected": "1 webhook is processed again.",
         },
     ]);

@@ -31,7 +31,7 @@ const REPLAYS: [(&str, &str); 4] = [
     ("failed", "failed"),
     ("unmatched", "matched no connection"),
     ("both", "failed, or matched no connection"),
-    ("processed", "processed"),
+    ("processed", "were processed"),
 ];
 
 pub(crate) fn routes() -> Router<Dashboard> {

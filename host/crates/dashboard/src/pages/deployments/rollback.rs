@@ -44,6 +44,7 @@ async fn plan(
         .await?;
     let title = format!("Restore version {version} of {bundle}");
     let content = html! {
+        p.breadcrumb { a href=(visit.url(Section::Deployments.path())) { "Deployments" } }
         (heading(&title, &html! {}))
         (describe(&planned))
         div.actions {

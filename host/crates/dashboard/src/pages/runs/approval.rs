@@ -36,7 +36,8 @@ async fn approve(
 }
 
 /// A warning about deletions that wait for an approval, with the button that approves them. `run` contains its details.
-pub(crate) fn held_deletions(visit: &Visit, run: &LoggedRun) -> Markup {
+/// `link` follows the button.
+pub(crate) fn held_deletions(visit: &Visit, run: &LoggedRun, link: &Markup) -> Markup {
     let details = run.error_details.as_ref();
     let count = |name: &str| details.and_then(|details| details.get(name)?.as_i64());
     let model = details.and_then(|details| details.get("model")?.as_str()).unwrap_or("the model");
@@ -61,7 +62,7 @@ pub(crate) fn held_deletions(visit: &Visit, run: &LoggedRun) -> Markup {
                         Some(&format!("Delete {share}? Records that were saved again since the run are kept.")),
                     ))
                 }
-                a.button href=(run_url(visit, run.id)) { "Show the run" }
+                (link)
             }
         }
     }

@@ -101,7 +101,7 @@ async fn outcome(app: &Dashboard, visit: &Visit, run: &LoggedRun) -> Result<Mark
     let recording = recording(app, visit, run).await?;
     let is_sync = run.kind == FunctionKind::Sync;
     Ok(html! {
-        @if is_held(run) { (held_deletions(visit, run)) }
+        @if is_held(run) { (held_deletions(visit, run, &html! {})) }
         @else if run.state != RunState::Success { (failure(run)) }
         (facts(&[
             ("State", html! {

@@ -130,7 +130,7 @@ async fn state(
         None => None,
     };
     Ok(html! {
-        @if let Some(run) = &held { (held_deletions(visit, run)) }
+        @if let Some(run) = &held { (held_deletions(visit, run, &html! { a.button href=(run_url(visit, run.id)) { "Show the run" } })) }
         @if held.is_none() && let Some(error) = status.latest.as_ref().and_then(|run| run.error.as_ref()) {
             (latest_error(error))
         }
@@ -178,7 +178,7 @@ fn latest_error(error: &SyncRunError) -> Markup {
 fn timeline(visit: &Visit, runs: &[LoggedRun]) -> Markup {
     let failed = runs.iter().filter(|run| matches!(run.state, RunState::Error | RunState::Lost)).count();
     html! {
-        div.timeline role="group" aria-label={ "The latest " (runs.len()) " runs, oldest first" } {
+        div.timeline role="group" aria-label={ "The latest runs, oldest first" } {
             @for run in runs.iter().rev() {
                 @let text = format!(
                     "{}, {}, {}",
@@ -189,7 +189,10 @@ fn timeline(visit: &Visit, runs: &[LoggedRun]) -> Markup {
                 a class=(state_tone(run).class()) href=(run_url(visit, run.id)) title=(text) aria-label=(text) {}
             }
         }
-        p.muted { (runs.len()) " runs, oldest at the left, of which " (failed) " failed." }
+        p.muted {
+            @if runs.len() == 1 { "1 run" } @else { (runs.len()) " runs, oldest at the left" }
+            ", of which " (failed) " failed."
+        }
     }
 }
 

@@ -114,7 +114,7 @@ sqlx-check: ## fail if host/crates/store/.sqlx is outdated
 	scripts/sqlx-prepare --check
 
 .PHONY: audit
-audit: ## check the licences, bans, sources and advisories of all dependencies
+audit: ## check the licenses, bans, sources and advisories of all dependencies
 	@scripts/audit
 
 .PHONY: bench

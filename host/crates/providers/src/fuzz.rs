@@ -27,9 +27,9 @@ fn an_accepted_provider_file_can_be_shown_and_used() {
                 return;
             }
         };
-        let shown = serde_json::to_value(&provider).unwrap();
+        let shown = serde_json::to_value(&*provider).unwrap();
         let commented = read_file(&format!("# before\n{text}\n# after"), Origin::Operator).unwrap();
-        assert_eq!(serde_json::to_value(commented).unwrap(), shown);
+        assert_eq!(serde_json::to_value(&*commented).unwrap(), shown);
         assert!(!monogram(&provider).is_empty());
         let names = provider.connection_config.keys();
         let answers: Map<String, Value> = names.map(|name| (name.clone(), "a".into())).collect();

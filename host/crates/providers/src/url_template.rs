@@ -71,10 +71,6 @@ impl UnusableConfig {
 }
 
 impl UrlTemplate {
-    pub fn as_str(&self) -> &str {
-        &self.text
-    }
-
     /// Returns the names of the answers in the host name.
     pub fn host_answers(&self) -> impl Iterator<Item = &str> {
         config_names(&self.host)
@@ -235,6 +231,7 @@ mod tests {
         ] {
             let refusal = render(base, answer).unwrap_err();
             assert_eq!(refusal, UnusableConfig::NotAHostName { name: "subdomain".to_owned() }, "{answer}");
+            assert_eq!(refusal.name(), Some("subdomain"));
         }
         assert!(matches!(
             render("https://example.com/x/${connectionConfig.b}", ".."),

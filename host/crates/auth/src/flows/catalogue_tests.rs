@@ -92,7 +92,7 @@ fn assert_safe(sample: &Sample, template: &UrlTemplate, url: &Url) {
     let choices = |name: &str| {
         sample.provider.connection_config.get(name).map_or(&[][..], |question| question.choices.as_slice())
     };
-    assert!(template.has_fixed_domain(choices), "{name}: {}", template.as_str());
+    assert!(template.has_fixed_domain(choices), "{name}: {}", String::from(template.clone()));
 }
 
 #[test]

@@ -82,8 +82,9 @@ fn replace(text: &str, secret: &str) -> Option<String> {
                 at += length;
                 copied = at;
             }
-            // Skips a run of backslashes as a whole. Trying each of them would take quadratic time.
-            None => at += count_backslashes(&text[at..]).max(char_len(&text[at..])),
+            // Skips a run of backslashes as a whole. Trying each of them would take quadratic time. One byte is enough
+            // otherwise: the byte that `may_begin` finds next is never within a character.
+            None => at += count_backslashes(&text[at..]).max(1),
         }
     }
     (copied > 0).then(|| masked + &text[copied..])
@@ -113,10 +114,6 @@ fn length_in(text: &str, secret: &str) -> Option<usize> {
         }
     }
     Some(text.len() - rest.len())
-}
-
-fn char_len(text: &str) -> usize {
-    text.chars().next().map_or(0, char::len_utf8)
 }
 
 fn count_backslashes(text: &str) -> usize {
@@ -213,6 +210,7 @@ mod tests {
     fn short_values_are_not_masked() {
         let mask = Mask::of(["ada", "12345", ""]);
         assert_eq!(mask.text("ada has 12345"), "ada has 12345");
+        assert_eq!(Mask::of(["123456"]).text("ada has 123456"), "ada has ***");
     }
 
     #[test]
@@ -238,6 +236,39 @@ mod tests {
     }
 
     #[test]
+    fn a_secret_of_several_lines_is_masked_in_json() {
+        const KEY: &str = "-----BEGIN KEY-----\r\n\tMIIB\n-----END KEY-----";
+        let mask = Mask::of([KEY]);
+        let json = json!({ "key": KEY, "id": 1 }).to_string();
+        let nested = json!({ "body": json }).to_string();
+        assert_eq!(mask.text(&json), r#"{"id":1,"key":"***"}"#);
+        assert_eq!(mask.text(&nested), r#"{"body":"{\"id\":1,\"key\":\"***\"}"}"#);
+    }
+
+    #[test]
+    fn a_secret_with_the_delimiters_of_html_is_masked() {
+        let mask = Mask::of(["a<b>c'd\"e&f"]);
+        for escaped in ["a&lt;b&gt;c&apos;d&quot;e&amp;f", "a&lt;b&gt;c&#39;d&quot;e&amp;f"] {
+            assert_eq!(mask.text(&format!("<p>{escaped}</p>")), "<p>***</p>");
+        }
+    }
+
+    #[test]
+    fn similar_text_is_not_masked() {
+        let mask = Mask::of(["tok_0123456789"]);
+        for similar in [
+            "tok+0123456789",
+            "tok%5E0123456789",
+            "tok&#94;0123456789",
+            "tok\\u005e0123456789",
+            "tok_012345678",
+        ] {
+            let text = format!("{similar}, a similar text");
+            assert_eq!(mask.text(&text), text);
+        }
+    }
+
+    #[test]
     fn many_backslashes_are_scanned_in_linear_time() {
         let row = "\\".repeat(1 << 20);
         let mask = Mask::of(["tok_0123456789", "\"abcdef"]);
@@ -251,6 +282,8 @@ mod tests {
         assert_eq!(mask.text("Bearer tok_0123"), "Bearer ***");
         assert_eq!(mask.text("a key begins with tok_"), "a key begins with tok_");
         assert_eq!(mask.text("tok_0123 is another"), "tok_0123 is another");
+        assert_eq!(mask.text("tok_01"), "tok_01");
+        assert_eq!(mask.text("tok_012"), "***");
     }
 
     proptest! {

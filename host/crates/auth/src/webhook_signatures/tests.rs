@@ -119,6 +119,64 @@ fn a_client_secret_verifies_even_if_a_webhook_secret_is_set() {
     assert!(sent.verify().is_ok());
 }
 
+#[test]
+fn a_connections_secret_verifies_only_if_the_provider_signs_with_it() {
+    let recipe = "kind = \"token\"\ntoken = \"header:x-token\"";
+    let of_connection = &*format!("{recipe}\nsecret = \"connection\"");
+    for (recipe, secret, expected) in [
+        (of_connection, "connection", Ok(())),
+        (of_connection, "webhook", Ok(())),
+        (of_connection, "client", Err(Refusal::WrongSignature)),
+        (recipe, "connection", Err(Refusal::WrongSignature)),
+        (recipe, "webhook", Ok(())),
+    ] {
+        let mut sent = Sent::new(recipe, "webhook").header("x-token", secret);
+        sent.secrets.client = Some("client".to_owned().into());
+        sent.secrets.connection = Some("connection".to_owned().into());
+        assert_eq!(sent.verify().map(drop), expected, "{recipe}, {secret}");
+    }
+}
+
+#[test]
+fn a_secret_that_a_handshake_reveals_does_not_sign_webhooks() {
+    let sent = |handshake: &str, signing: &str| {
+        let right = signature(signing, &format!("1700000000.{BODY}"));
+        let recipe = format!("{TIMED}\nsecret = \"client_secret\"\n{handshake}");
+        let mut sent =
+            Sent::new(&recipe, "webhook").header("x-signature", &format!("t=1700000000,v1={right}"));
+        sent.secrets.client = Some("client".to_owned().into());
+        sent.verify().map(drop)
+    };
+    let revealing = r#"
+        [[handshake]]
+        when = "query:challenge"
+        token = "query:token"
+        answer = { text = "{value}" }
+    "#;
+    assert_eq!(sent("", "webhook"), Ok(()));
+    assert_eq!(sent(revealing, "webhook"), Err(Refusal::WrongSignature));
+    assert_eq!(sent(revealing, "client"), Ok(()));
+}
+
+#[test]
+fn equal_secrets_and_equal_signatures_verify() {
+    let right = signature("planted", &format!("1700000000.{BODY}"));
+    let value = format!("t=1700000000,v1={right},v1={right}");
+    assert!(Sent::new(TIMED, "planted").header("x-signature", &value).verify().is_ok());
+    let token = "kind = \"token\"\ntoken = \"header:x-token\"";
+    let mut sent = Sent::new(token, "planted").header("x-token", "planted");
+    sent.secrets.webhook.push("planted".to_owned().into());
+    assert!(sent.verify().is_ok());
+}
+
+#[test]
+fn only_pairs_of_hexadecimal_digits_are_decoded() {
+    assert_eq!(decode_hex("00fFa9"), Some(vec![0x00, 0xff, 0xa9]));
+    for text in ["0", "00f", "+f", "0x", "g0", "é"] {
+        assert_eq!(decode_hex(text), None, "{text}");
+    }
+}
+
 /// The example in the specification of Standard Webhooks.
 #[test]
 fn the_example_of_standard_webhooks_verifies() {
@@ -191,6 +249,28 @@ fn public_key_signatures_verify() {
     assert_eq!(other.verify(), Err(Refusal::WrongSignature));
     let no_key = Sent::new(recipe, "not hexadecimal").header("x-signature", signature);
     assert_eq!(no_key.verify(), Err(Refusal::UnusableSecret));
+}
+
+/// The key is at the end of the public key in X.509 form, as providers show it.
+#[test]
+fn a_public_key_in_x509_form_verifies() {
+    const X509_OF_P256: &str = "3059301306072a8648ce3d020106082a8648ce3d030107034200";
+    let random = SystemRandom::new();
+    let algorithm = &ECDSA_P256_SHA256_ASN1_SIGNING;
+    let pair = EcdsaKeyPair::generate_pkcs8(algorithm, &random).unwrap();
+    let pair = EcdsaKeyPair::from_pkcs8(algorithm, pair.as_ref(), &random).unwrap();
+    let recipe = r#"
+        kind = "signature"
+        algorithm = "ecdsa-p256-sha256"
+        signature = "header:x-signature"
+        encoding = "hex"
+        secret_encoding = "hex"
+    "#;
+    let right = hex(pair.sign(&random, BODY.as_bytes()).unwrap().as_ref());
+    let verify = |key: &str| Sent::new(recipe, key).header("x-signature", &right).verify().map(drop);
+    let point = hex(pair.public_key().as_ref());
+    assert_eq!(verify(&format!("{X509_OF_P256}{point}")), Ok(()));
+    assert_eq!(verify(&point[2..]), Err(Refusal::UnusableSecret));
 }
 
 /// A request with this many wrong signatures of the right length before the right one.
@@ -417,6 +497,10 @@ fn control_characters_and_long_values_are_not_echoed() {
         let answer = send_handshake(&echo, None, &format!("validationToken={forged}"), &Value::Null);
         assert_eq!(answer, rejected, "{forged}");
     }
-    let long = format!("validationToken={}", "a".repeat(MAX_ECHO + 1));
-    assert_eq!(send_handshake(&echo, None, &long, &Value::Null), rejected);
+    let long = |length: usize| {
+        send_handshake(&echo, None, &format!("validationToken={}", "a".repeat(length)), &Value::Null)
+    };
+    assert_eq!(long(MAX_ECHO), Some(Ok(Answered::Text("a".repeat(MAX_ECHO)))));
+    assert_eq!(long(MAX_ECHO + 1), rejected);
+    assert_eq!(long(MAX_ECHO + 2), rejected);
 }

@@ -94,6 +94,18 @@ mod tests {
         );
     }
 
+    #[test]
+    fn a_reader_without_a_cursor_starts_before_all_records() {
+        let stream = StreamKey { connection: ConnectionPk(1), number: 2 };
+        let other = StreamKey { connection: ConnectionPk(1), number: 3 };
+        let cursor = to_text(stream, 42);
+        assert_eq!(start(None, Some(stream)), Ok(0));
+        assert_eq!(start(None, None), Ok(0));
+        assert_eq!(start(Some(&cursor), Some(stream)), Ok(42));
+        assert_eq!(start(Some(&cursor), Some(other)), Err(InvalidCursor::OtherStream));
+        assert_eq!(start(Some(&cursor), None), Err(InvalidCursor::NoStream));
+    }
+
     mod fuzz {
         use super::*;
 

@@ -151,6 +151,55 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_addresses_next_to_a_special_purpose_ipv4_block_are_public() {
+        for (first, last) in [
+            ("10.0.0.0", "10.255.255.255"),
+            ("100.64.0.0", "100.127.255.255"),
+            ("127.0.0.0", "127.255.255.255"),
+            ("169.254.0.0", "169.254.255.255"),
+            ("172.16.0.0", "172.31.255.255"),
+            ("192.0.0.0", "192.0.0.255"),
+            ("192.0.2.0", "192.0.2.255"),
+            ("192.88.99.0", "192.88.99.255"),
+            ("192.168.0.0", "192.168.255.255"),
+            ("198.18.0.0", "198.19.255.255"),
+            ("198.51.100.0", "198.51.100.255"),
+            ("203.0.113.0", "203.0.113.255"),
+        ] {
+            let [first, last] = [first, last].map(|address| address.parse::<Ipv4Addr>().unwrap().to_bits());
+            let public = |bits| is_public(Ipv4Addr::from_bits(bits).into());
+            let found = [first - 1, first, last, last + 1].map(public);
+            assert_eq!(found, [true, false, false, true], "{}", Ipv4Addr::from_bits(first));
+        }
+    }
+
+    #[test]
+    fn the_addresses_next_to_a_special_purpose_ipv6_block_are_public() {
+        for (first, last) in [
+            ("2001::", "2001:1ff:ffff:ffff:ffff:ffff:ffff:ffff"),
+            ("2001:db8::", "2001:db8:ffff:ffff:ffff:ffff:ffff:ffff"),
+            ("2002::", "2002:ffff:ffff:ffff:ffff:ffff:ffff:ffff"),
+            ("3fff::", "3fff:fff:ffff:ffff:ffff:ffff:ffff:ffff"),
+        ] {
+            let [first, last] = [first, last].map(|address| address.parse::<Ipv6Addr>().unwrap().to_bits());
+            let public = |bits| is_public(Ipv6Addr::from_bits(bits).into());
+            let found = [first - 1, first, last, last + 1].map(public);
+            assert_eq!(found, [true, false, false, true], "{}", Ipv6Addr::from_bits(first));
+        }
+    }
+
+    #[test]
+    fn the_blocks_at_the_ends_of_the_address_space_are_not_public() {
+        for address in ["0.255.255.255", "224.0.0.0", "239.255.255.255", "240.0.0.0", "1fff:ffff::", "4000::"]
+        {
+            assert!(!public(address), "{address}");
+        }
+        for address in ["1.0.0.0", "223.255.255.255", "2000::", "3fff:ffff::"] {
+            assert!(public(address), "{address}");
+        }
+    }
+
     proptest! {
         #[test]
         fn addresses_that_the_standard_library_calls_local_are_not_public(bits: u32) {

@@ -95,11 +95,11 @@ pub enum Answered {
 }
 
 impl IncomingWebhook<'_> {
-    fn texts(&self, associated_data: &Locator) -> Vec<String> {
-        match associated_data {
+    fn texts(&self, locator: &Locator) -> Vec<String> {
+        match locator {
             Locator::Json(pointer) => self.raw.texts(pointer),
             Locator::Header(_) | Locator::Query(_) => {
-                View { headers: self.headers, query: self.query, json: &Value::Null }.texts(associated_data)
+                View { headers: self.headers, query: self.query, json: &Value::Null }.texts(locator)
             }
         }
     }
@@ -194,8 +194,7 @@ fn verify_signature(
     if keys.is_empty() {
         return Err(Refusal::UnusableSecret);
     }
-    let places: Vec<String> =
-        recipe.signature.iter().flat_map(|associated_data| request.texts(associated_data)).collect();
+    let places: Vec<String> = recipe.signature.iter().flat_map(|locator| request.texts(locator)).collect();
     let pieces: Vec<&str> = match &recipe.separator {
         Some(separator) => {
             places.iter().flat_map(|text| text.split(separator.as_str())).map(str::trim).collect()
@@ -231,15 +230,15 @@ fn find_timestamp(
 ) -> Result<Option<String>, Refusal> {
     let Some(timestamp) = &recipe.timestamp else { return Ok(None) };
     let found = match (&timestamp.at, &timestamp.prefix) {
-        (Some(associated_data), _) => request.texts(associated_data).into_iter().next(),
+        (Some(locator), _) => request.texts(locator).into_iter().next(),
         (None, Some(prefix)) => {
             pieces.iter().find_map(|piece| piece.strip_prefix(prefix.as_str())).map(str::to_owned)
         }
         (None, None) => None,
     };
     let missing = || {
-        let associated_data = timestamp.at.as_ref().map_or_else(|| "its time".to_owned(), Locator::to_string);
-        Refusal::Unsigned(associated_data)
+        let locator = timestamp.at.as_ref().map_or_else(|| "its time".to_owned(), Locator::to_string);
+        Refusal::Unsigned(locator)
     };
     found.map(Some).ok_or_else(missing)
 }
@@ -267,8 +266,8 @@ fn signed_bytes(recipe: &SignatureRecipe, request: &IncomingWebhook<'_>, timesta
             SignedPart::Method => signed.extend_from_slice(request.method.as_str().as_bytes()),
             SignedPart::Url => signed.extend_from_slice(request.url.as_bytes()),
             SignedPart::Form => append_form(request.body, &mut signed),
-            SignedPart::At(associated_data) => {
-                let text = request.texts(associated_data).into_iter().next().unwrap_or_default();
+            SignedPart::At(locator) => {
+                let text = request.texts(locator).into_iter().next().unwrap_or_default();
                 signed.extend_from_slice(text.as_bytes());
             }
         }
@@ -386,17 +385,17 @@ fn answer(
     secrets: &WebhookSecrets,
     request: &IncomingWebhook<'_>,
 ) -> Result<Answered, Refusal> {
-    if let Some(associated_data) = &handshake.token {
+    if let Some(locator) = &handshake.token {
         let recipe = TokenRecipe {
-            token: associated_data.clone(),
+            token: locator.clone(),
             prefix: String::new(),
             secret: SecretSource::WebhookSecret,
         };
         verify_token(&recipe, secrets, request)?;
     }
-    let associated_data = handshake.value.as_ref().unwrap_or(&handshake.when);
-    let unusable = || Refusal::UnusableChallenge(associated_data.to_string());
-    let value = request.texts(associated_data).into_iter().next().ok_or_else(unusable)?;
+    let locator = handshake.value.as_ref().unwrap_or(&handshake.when);
+    let unusable = || Refusal::UnusableChallenge(locator.to_string());
+    let value = request.texts(locator).into_iter().next().ok_or_else(unusable)?;
     if value.len() > MAX_ECHO || value.chars().any(char::is_control) {
         return Err(unusable());
     }

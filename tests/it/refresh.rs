@@ -138,8 +138,7 @@ async fn a_failed_refresh_does_not_concern_the_credentials_of_a_reconnect() {
         (answer.status.as_u16(), answer.json()["credentials"]["access_token"].clone())
     };
     let reconnected = async {
-        let leased = "SELECT count(*) FROM connections WHERE refresh_owner IS NOT NULL";
-        eventually("the refresh is in progress", async || (scene.db.number(leased).await == 1).then_some(()))
+        eventually("the refresh is in progress", async || (scene.server.held().await == 1).then_some(()))
             .await;
         scene.server.set_fault("none").await;
         browser.visit(callback.as_str()).await.answer.expect(200);

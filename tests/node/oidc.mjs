@@ -40,6 +40,10 @@ provider.use(async (ctx, next) => {
         ctx.body = fault;
         return;
     }
+    if (ctx.path === '/test/held') {
+        ctx.body = String(held.length);
+        return;
+    }
     if (ctx.path === '/test/release') {
         ctx.body = String(held.length);
         held.splice(0).forEach((release) => release());

@@ -134,6 +134,11 @@ impl OAuthServer {
         self.api.post(&format!("/test/fault?token={fault}"), &Value::Null).await.expect(200);
     }
 
+    /// The number of requests that the server holds back.
+    pub async fn held(&self) -> u64 {
+        self.api.get("/test/held").await.expect(200).json().as_u64().expect("a number")
+    }
+
     /// Answers the requests that the server holds back with an error. Returns their number.
     pub async fn fail_held(&self) -> u64 {
         self.api.post("/test/release", &Value::Null).await.expect(200).json().as_u64().expect("a number")

@@ -3,15 +3,12 @@
 
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
-import { chromium } from 'playwright-core';
+import { launch } from './browser.mjs';
 
 const { host, screenshots } = JSON.parse(process.argv[2]);
 const screens = { desktop: { width: 1280, height: 900 }, phone: { width: 390, height: 844 } };
 
-const browser = await chromium.launch({
-    executablePath: '/usr/bin/chromium',
-    args: ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking'],
-});
+const browser = await launch();
 try {
     for (const [screen, viewport] of Object.entries(screens)) {
         for (const colorScheme of ['light', 'dark']) {

@@ -9,7 +9,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
-import { chromium } from 'playwright-core';
+import { launch } from './browser.mjs';
 
 const { host, cookie, pages, screenshots } = JSON.parse(process.argv[2]);
 const MAX_BYTES = 150_000;
@@ -17,10 +17,7 @@ const screens = { desktop: { width: 1280, height: 900 }, phone: { width: 390, he
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 
 const failures = [];
-const browser = await chromium.launch({
-    executablePath: '/usr/bin/chromium',
-    args: ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking'],
-});
+const browser = await launch();
 try {
     const views = [['desktop', 'light'], ['phone', 'dark'], ['desktop', 'dark'], ['phone', 'light']];
     for (const [screen, colorScheme] of screenshots ? views : views.slice(0, 2)) {

@@ -5,16 +5,13 @@
 // Fails if a button does not lead to the expected text, or a page has an error.
 
 import assert from 'node:assert/strict';
-import { chromium } from 'playwright-core';
+import { launch } from './browser.mjs';
 
 const { host, link } = JSON.parse(process.argv[2]);
 const environment = `${host}/dashboard/environments/dev`;
 const password = 'correct horse battery staple';
 
-const browser = await chromium.launch({
-    executablePath: '/usr/bin/chromium',
-    args: ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking'],
-});
+const browser = await launch();
 const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, reducedMotion: 'reduce' });
 const page = await context.newPage();
 page.setDefaultTimeout(20_000);

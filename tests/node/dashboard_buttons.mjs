@@ -5,14 +5,11 @@
 // Fails if a button does not lead to the expected text, or a page has an error.
 
 import assert from 'node:assert/strict';
-import { chromium } from 'playwright-core';
+import { launch } from './browser.mjs';
 
 const { host, link, steps } = JSON.parse(process.argv[2]);
 
-const browser = await chromium.launch({
-    executablePath: '/usr/bin/chromium',
-    args: ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking'],
-});
+const browser = await launch();
 const page = await browser.newPage({ viewport: { width: 1280, height: 900 }, reducedMotion: 'reduce' });
 page.setDefaultTimeout(20_000);
 const problems = [];

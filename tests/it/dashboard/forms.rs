@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::outbound_webhooks::Scene as OutboundScene;
+use super::runs::stage_with_held_deletions;
 use crate::support::webhook_scene::Scene as InboundScene;
 use crate::support::{Bundle, Host, Reply, Stage, TestDatabase, run_in_browser, save};
 
@@ -29,17 +30,11 @@ async fn press(host: &Host, db: &TestDatabase, steps: Value) {
 
 #[tokio::test]
 async fn held_deletions_are_approved_in_a_browser() {
-    let items = |count: usize| {
-        let items: Vec<Value> = (0..count).map(|number| json!({ "id": number.to_string() })).collect();
-        json!({ "steps": 0, "commits": [{ "changes": [save(&json!(items))] }], "end": "return" })
-    };
-    let stage = Stage::of(&Bundle::guest("hostile").tracking_deletes("commit-raw"), items(120)).await;
-    stage.connection.set_metadata(items(40)).await;
-    assert_eq!(stage.connection.run("commit-raw").await["status"], "ERROR");
-    let runs = stage.host.get("/runs?function=commit-raw&limit=1").await.expect(200).json();
-    let run = format!("{PAGES}/runs/{}", runs["runs"][0]["id"].as_str().expect("a run"));
+    let (stage, id) = stage_with_held_deletions().await;
     let steps = json!([{
-        "page": run, "button": "Approve the deletions", "expected": "The deletions were approved: 80 deleted.",
+        "page": format!("{PAGES}/runs/{id}"),
+        "button": "Approve the deletions",
+        "expected": "The deletions were approved: 80 deleted.",
     }]);
     press(&stage.host, &stage.db, steps).await;
     assert_eq!(stage.connection.status("commit-raw").await["recordCount"], json!({ "Item": 40 }));

@@ -17,6 +17,20 @@ async fn latest_run(stage: &Stage, function: &str) -> String {
     .await
 }
 
+/// A sync whose last run did not find 80 of its 120 records, and the id of this run.
+pub async fn stage_with_held_deletions() -> (Stage, String) {
+    let bundle = Bundle::guest("hostile").tracking_deletes("commit-raw");
+    let items = |count: usize| {
+        let items: Vec<Value> = (0..count).map(|number| json!({ "id": number.to_string() })).collect();
+        json!({ "steps": 0, "commits": [{ "changes": [save(&json!(items))] }], "end": "return" })
+    };
+    let stage = Stage::of(&bundle, items(120)).await;
+    stage.connection.set_metadata(items(40)).await;
+    assert_eq!(stage.connection.run("commit-raw").await["status"], "ERROR");
+    let id = latest_run(&stage, "commit-raw").await;
+    (stage, id)
+}
+
 #[tokio::test]
 async fn runs_are_listed_by_filters_and_pages() {
     let stage = Stage::numbers(3).await;
@@ -139,15 +153,7 @@ async fn the_page_of_a_run_in_progress_follows_it() {
 
 #[tokio::test]
 async fn held_deletions_are_approved_on_the_page_of_the_run() {
-    let bundle = Bundle::guest("hostile").tracking_deletes("commit-raw");
-    let items = |count: usize| {
-        let items: Vec<Value> = (0..count).map(|number| json!({ "id": number.to_string() })).collect();
-        json!({ "steps": 0, "commits": [{ "changes": [save(&json!(items))] }], "end": "return" })
-    };
-    let stage = Stage::of(&bundle, items(120)).await;
-    stage.connection.set_metadata(items(40)).await;
-    assert_eq!(stage.connection.run("commit-raw").await["status"], "ERROR");
-    let id = latest_run(&stage, "commit-raw").await;
+    let (stage, id) = stage_with_held_deletions().await;
     let (page, approve) = (format!("{RUNS}/{id}"), format!("{RUNS}/{id}/approve"));
     let ada = Person::administrator(&stage.host, &stage.db).await;
     let grace = ada.invite(&stage.host, "grace@example.com", "viewer").await;

@@ -153,7 +153,7 @@ async fn revoke(args: &EnvironmentArgs, key: &str) -> anyhow::Result<()> {
 
 async fn rotate_encryption(args: &DatabaseArgs) -> anyhow::Result<()> {
     let installation = Installation::open(args).await?;
-    let rewrapped = installation.environments.rewrap_data_keys().await?;
+    let rewrapped = installation.environments.rewrap_data_keys(&installation.actor).await?;
     println!(
         "encrypted {rewrapped} data keys again; all data keys use the first key of SYNCLINE_ENCRYPTION_KEY now, so \
          you can remove the other keys from it"

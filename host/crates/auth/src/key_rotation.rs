@@ -62,15 +62,17 @@ pub struct Resealed {
 
 impl Environments {
     /// Wraps all data keys with the active encryption key. Returns how many were wrapped by another key.
-    pub async fn rewrap_data_keys(&self) -> Result<usize, RotationError> {
+    pub async fn rewrap_data_keys(&self, actor: &Actor) -> Result<usize, RotationError> {
         let id = self.master_keys.active_id();
         let mut conn = self.store.connect().await?;
         let hosts = hosts::count_without_encryption_key(&mut conn, id).await?;
         if hosts > 0 {
             return Err(RotationError::HostsWithoutKey { hosts, id: id.to_owned() });
         }
+        let versions = data_keys::list(&mut conn).await?;
+        drop(conn);
         let mut rewrapped = 0;
-        for stored in data_keys::list(&mut conn).await? {
+        for stored in versions {
             let environment = stored.environment_id.to_string();
             let wrapped = self.master_keys.rewrap_version(&environment, stored.version, &stored.wrapped_key);
             let wrapped = match wrapped {
@@ -80,11 +82,15 @@ impl Environments {
                     return Err(EnvironmentError::DataKey { environment, source }.into());
                 }
             };
-            if let Some(wrapped) = wrapped
-                && data_keys::replace_wrapped(&mut conn, &stored, &wrapped).await?
-            {
+            let Some(wrapped) = wrapped else { continue };
+            let mut tx = self.store.begin().await?;
+            if data_keys::replace_wrapped(&mut tx, &stored, &wrapped).await? {
+                let entry = NewEntry::of_environment(stored.environment, AuditAction::DataKeyRewrapped)
+                    .with(json!({ "version": stored.version, "encryption_key": id }));
+                audit_log::write(&mut tx, actor, &entry).await?;
                 rewrapped += 1;
             }
+            tx.commit().await?;
         }
         Ok(rewrapped)
     }

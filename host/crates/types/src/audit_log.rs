@@ -37,6 +37,9 @@ pub enum AuditAction {
     BundleKeyRemoved,
     #[strum(serialize = "data_key.rotated")]
     DataKeyRotated,
+    /// A data key was encrypted again, because the encryption key was replaced.
+    #[strum(serialize = "data_key.rewrapped")]
+    DataKeyRewrapped,
     #[strum(serialize = "api_key.created")]
     ApiKeyCreated,
     #[strum(serialize = "api_key.revoked")]

@@ -134,6 +134,7 @@ impl Host {
             settings.records.clone(),
         );
         let invoker = Invoker::new(InvokerParts {
+            clock: clock.clone(),
             store: store.clone(),
             catalogue: Arc::clone(&catalogue),
             gateway: Arc::clone(&gateway),

@@ -138,7 +138,7 @@ pub(super) async fn trigger_action(
         ActionHeaders { is_async: false, key: Some(key), .. } => {
             let call = ActionCall { environment, connection, action, input };
             let KeyedResult { result, is_replay } = app.actions.run_keyed(call, &key).await?;
-            let mut response = result_response(result);
+            let mut response = result_response(&app, result);
             if is_replay {
                 response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
             }
@@ -187,14 +187,17 @@ pub(super) async fn get_action_result(
     match job {
         None => Err(ApiError::UnknownJob(id)),
         Some(ActionJob::Unfinished(state)) => Err(ApiError::ActionNotFinished(state.as_str())),
-        Some(ActionJob::Finished(result)) => Ok(result_response(result)),
+        Some(ActionJob::Finished(result)) => Ok(result_response(&app, result)),
     }
 }
 
-fn result_response(result: ActionResult) -> Response {
+fn result_response(app: &App, result: ActionResult) -> Response {
     match result {
         ActionResult::Output(output) => output_response(output),
-        ActionResult::Failure(failure) => ApiError::ActionFailed(failure).into_response(),
+        ActionResult::Failure(failure) => {
+            let retry_after = failure.retry_after(app.clock.now());
+            ApiError::ActionFailed { failure, retry_after }.into_response()
+        }
     }
 }
 

@@ -168,8 +168,8 @@ pub enum ApiError {
     #[error("the action is {0} and has no result yet; retry after the seconds in Retry-After")]
     ActionNotFinished(&'static str),
     /// The stored failure of a job.
-    #[error("{}", .0.message)]
-    ActionFailed(Box<ActionFailure>),
+    #[error("{}", .failure.message)]
+    ActionFailed { failure: Box<ActionFailure>, retry_after: Option<Duration> },
     #[error(transparent)]
     Connect(#[from] ConnectError),
     #[error(transparent)]
@@ -268,7 +268,7 @@ impl ApiError {
             Self::BodySilent { .. } | Self::BodyStalled { .. } => ErrorCode::BodyTimeout,
             Self::InboundWebhook(error) => error.code(),
             Self::Action(error) => error.code(),
-            Self::ActionFailed(failure) => failure.code,
+            Self::ActionFailed { failure, .. } => failure.code,
             Self::UnknownJob(_) => ErrorCode::UnknownJob,
             Self::ActionNotFinished(_) => ErrorCode::ActionNotFinished,
             Self::Deploy(error) => error.code(),
@@ -297,7 +297,7 @@ impl ApiError {
     fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Action(error) => error.retry_after(),
-            Self::ActionFailed(failure) => failure.retry_after(),
+            Self::ActionFailed { retry_after, .. } => *retry_after,
             Self::TooManyRequests { retry_after, .. } => Some(*retry_after),
             Self::Proxy(ProxyError::Egress(EgressError::RateLimited { retry_after, .. })) => {
                 Some(*retry_after)
@@ -317,15 +317,15 @@ impl ApiError {
 
     /// Whether this is an internal error that was not logged where it occurred.
     fn is_unlogged(&self, status: StatusCode) -> bool {
-        status == StatusCode::INTERNAL_SERVER_ERROR && !matches!(self, Self::ActionFailed(_))
+        status == StatusCode::INTERNAL_SERVER_ERROR && !matches!(self, Self::ActionFailed { .. })
     }
 
     fn public_message(&self, status: StatusCode) -> String {
         match self {
-            Self::ActionFailed(failure) if failure.code != ErrorCode::InternalServerError => {
+            Self::ActionFailed { failure, .. } if failure.code != ErrorCode::InternalServerError => {
                 return self.to_string();
             }
-            Self::ActionFailed(_) => {}
+            Self::ActionFailed { .. } => {}
             _ if status != StatusCode::INTERNAL_SERVER_ERROR => return self.to_string(),
             _ => {}
         }
@@ -342,7 +342,7 @@ impl ApiError {
                 problems.iter().map(FieldError::from).collect()
             }
             Self::Action(error) => error.problems().iter().map(FieldError::from).collect(),
-            Self::ActionFailed(failure) => failure.problems.iter().map(FieldError::from).collect(),
+            Self::ActionFailed { failure, .. } => failure.problems.iter().map(FieldError::from).collect(),
             _ => Vec::new(),
         }
     }
@@ -405,7 +405,7 @@ impl IntoResponse for ApiError {
         let message = self.public_message(status);
         let (payload, upstream) = match &self {
             Self::Action(error) => (error.payload(), error.upstream()),
-            Self::ActionFailed(failure) => (failure.payload.clone(), failure.upstream.clone()),
+            Self::ActionFailed { failure, .. } => (failure.payload.clone(), failure.upstream.clone()),
             Self::ActionNotFinished(state) => (Some(json!({ "state": state })), None),
             Self::DeadLetter(DeadLetterError::Limit(limit)) => (Some(json!({ "limit": limit.name() })), None),
             Self::Deploy(error) => (error.payload(), None),

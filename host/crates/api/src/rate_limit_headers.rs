@@ -7,7 +7,6 @@ use axum::extract::{Request, State};
 use axum::http::{Extensions, HeaderName};
 use axum::middleware::Next;
 use axum::response::Response;
-use chrono::Utc;
 
 use super::{App, proxy};
 
@@ -59,7 +58,7 @@ pub(super) async fn add_headers(State(app): State<App>, mut request: Request, ne
     if let Some(state) = slot.0.get()
         && !response.headers().contains_key(proxy::FROM_PROVIDER)
     {
-        let values = state.values(Utc::now().timestamp().unsigned_abs());
+        let values = state.values(app.clock.now().timestamp().unsigned_abs());
         response.headers_mut().extend(HEADERS.into_iter().zip(values.map(Into::into)));
     }
     response

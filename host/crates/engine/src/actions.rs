@@ -17,6 +17,7 @@ use crate::invoker::error::ActionError;
 use crate::invoker::invocation::Invocation;
 use crate::invoker::recording::Recording;
 use crate::jobs::Jobs;
+use crate::jobs::result::ActionFailure;
 use syncline_auth::Environment;
 use syncline_config::FunctionKind;
 use syncline_sandbox::{PriorityClass, RunInfo};
@@ -88,6 +89,11 @@ impl Actions {
         let error = result.as_ref().err().map(|error| error.to_run_error(FunctionKind::Action));
         self.invoker.run_writer.write(recording.end_with(error, usage).await).await;
         Ok(ActionRun { id, result })
+    }
+
+    /// Describes an error as clients see it.
+    pub fn describe(&self, error: &ActionError) -> ActionFailure {
+        ActionFailure::new(error, self.invoker.clock.now())
     }
 
     /// Finds the action with this name and checks the input against its input model.

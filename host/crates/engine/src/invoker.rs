@@ -25,9 +25,11 @@ use syncline_egress::EgressGateway;
 use syncline_providers::Catalogue;
 use syncline_sandbox::Sandbox;
 use syncline_store::Store;
+use syncline_telemetry::clock::Clock;
 
 /// Runs functions in the sandbox, provides their capabilities and records their runs.
 pub struct Invoker {
+    pub(crate) clock: Clock,
     pub(crate) store: Store,
     pub(crate) catalogue: Arc<Catalogue>,
     pub(crate) gateway: Arc<EgressGateway>,
@@ -43,6 +45,7 @@ pub struct Invoker {
 
 /// Dependencies of [`Invoker`].
 pub struct InvokerParts {
+    pub clock: Clock,
     pub store: Store,
     pub catalogue: Arc<Catalogue>,
     pub gateway: Arc<EgressGateway>,
@@ -59,6 +62,7 @@ pub struct InvokerParts {
 impl Invoker {
     pub fn new(parts: InvokerParts) -> Arc<Self> {
         let InvokerParts {
+            clock,
             store,
             catalogue,
             gateway,
@@ -72,6 +76,7 @@ impl Invoker {
             host_id,
         } = parts;
         Arc::new(Self {
+            clock,
             store,
             catalogue,
             gateway,

@@ -87,7 +87,10 @@ impl Actions {
             ended
         });
         match task.await.map_err(ActionError::host)? {
-            Ended::Done(result) => Ok(KeyedResult { result: ActionResult::from(&result), is_replay: false }),
+            Ended::Done(result) => {
+                let result = ActionResult::new(&result, self.invoker.clock.now());
+                Ok(KeyedResult { result, is_replay: false })
+            }
             Ended::HandedBack | Ended::Lost => {
                 Err(ActionError::host(anyhow::anyhow!("the host shut down before the action ended")))
             }

@@ -16,6 +16,7 @@ use crate::invoker::live_runs::LiveRun;
 use crate::invoker::run_writer::RunWriter;
 use syncline_sandbox::{RunLog, Usage};
 use syncline_store::runs::{self, FinishedRun, Outcome, RunError, RunStart, RunState};
+use syncline_telemetry::clock::Clock;
 use syncline_telemetry::metrics::metrics;
 use syncline_types::error_code::ErrorCode;
 use syncline_types::functions::FunctionKind;
@@ -38,6 +39,7 @@ pub(crate) struct JobAttempt {
 
 /// The data for a run's row.
 pub(crate) struct Recording {
+    clock: Clock,
     writer: Arc<RunWriter>,
     credentials: Arc<Credentials>,
     integration: IntegrationKey,
@@ -68,12 +70,13 @@ impl Recording {
             attempt: job.map_or(1, |job| job.number),
             owner: invoker.host_id,
             due_at: job.and_then(|job| job.due_at),
-            started_at: Utc::now(),
+            started_at: invoker.clock.now(),
         };
         let log = RunLog::new(function.limits.log_bytes);
         let live = Arc::clone(&invoker.live_runs).begin(id, Some(start.clone()), log);
         let integration = function.integration_key.clone();
         Self {
+            clock: invoker.clock.clone(),
             writer: Arc::clone(&invoker.run_writer),
             credentials: Arc::clone(&invoker.credentials),
             integration,
@@ -94,7 +97,7 @@ impl Recording {
             usage: stored_usage(usage),
             figures: self.live.meter.figures(),
         };
-        let run = FinishedRun { start, finished_at: Utc::now(), outcome, log };
+        let run = FinishedRun { start, finished_at: self.clock.now(), outcome, log };
         count(&run, &self.integration);
         run
     }
@@ -139,7 +142,7 @@ impl Drop for Recording {
             figures: self.live.meter.figures(),
         };
         let log = self.live.take_lines();
-        let run = FinishedRun { start, finished_at: Utc::now(), outcome, log };
+        let run = FinishedRun { start, finished_at: self.clock.now(), outcome, log };
         count(&run, &self.integration);
         self.writer.write_if_there_is_room(run);
     }

@@ -236,7 +236,7 @@ impl Attempt {
             function_jobs::release(&mut tx, self.hold, jobs.host_id).await?
         } else {
             let state = if result.is_ok() { JobState::Success } else { JobState::Error };
-            let sealed = ActionResult::from(result).seal(&self.environment, self.job);
+            let sealed = ActionResult::new(result, jobs.clock.now()).seal(&self.environment, self.job);
             let kept_for = jobs.settings.results_kept_for;
             function_jobs::finish(&mut tx, self.hold, jobs.host_id, state, &sealed, kept_for).await?
         };

@@ -35,9 +35,20 @@ pub struct ActionFailure {
 }
 
 impl ActionFailure {
+    pub(crate) fn new(error: &ActionError, now: DateTime<Utc>) -> Self {
+        Self {
+            code: error.code(),
+            message: error.to_string(),
+            problems: error.problems().to_vec(),
+            payload: error.payload(),
+            upstream: error.upstream(),
+            retry_at: error.retry_after().map(|wait| now + wait),
+        }
+    }
+
     /// Returns the time until the same call may succeed. At least one second, to limit the rate of repeated requests.
-    pub fn retry_after(&self) -> Option<Duration> {
-        let left = (self.retry_at? - Utc::now()).to_std().unwrap_or_default();
+    pub fn retry_after(&self, now: DateTime<Utc>) -> Option<Duration> {
+        let left = (self.retry_at? - now).to_std().unwrap_or_default();
         Some(left.max(Duration::from_secs(1)))
     }
 }
@@ -55,6 +66,13 @@ const OUTPUT: u8 = 1;
 const FAILURE: u8 = 2;
 
 impl ActionResult {
+    pub(crate) fn new(result: &Result<Option<String>, ActionError>, now: DateTime<Utc>) -> Self {
+        match result {
+            Ok(output) => Self::Output(output.clone()),
+            Err(error) => Self::Failure(Box::new(ActionFailure::new(error, now))),
+        }
+    }
+
     pub(crate) fn seal(&self, environment: &Environment, job: Uuid) -> Vec<u8> {
         environment.data_key.seal(associated_data(&job.to_string()), &self.to_bytes())
     }
@@ -85,28 +103,6 @@ impl ActionResult {
     }
 }
 
-impl From<&Result<Option<String>, ActionError>> for ActionResult {
-    fn from(result: &Result<Option<String>, ActionError>) -> Self {
-        match result {
-            Ok(output) => Self::Output(output.clone()),
-            Err(error) => Self::Failure(Box::new(ActionFailure::from(error))),
-        }
-    }
-}
-
-impl From<&ActionError> for ActionFailure {
-    fn from(error: &ActionError) -> Self {
-        Self {
-            code: error.code(),
-            message: error.to_string(),
-            problems: error.problems().to_vec(),
-            payload: error.payload(),
-            upstream: error.upstream(),
-            retry_at: error.retry_after().map(|wait| Utc::now() + wait),
-        }
-    }
-}
-
 fn associated_data(job: &str) -> AssociatedData<'_> {
     AssociatedData { column: "function_jobs.sealed_result", row: job }
 }
@@ -117,21 +113,35 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn stored_results_are_read_unchanged() {
-        let failure = ActionFailure {
+    fn failure() -> ActionFailure {
+        ActionFailure {
             code: ErrorCode::ScriptHttpError,
             message: "the provider answered 500".to_owned(),
             problems: vec![Problem { path: "/a/0".to_owned(), problem: "expected string".to_owned() }],
             payload: Some(json!({ "n": 12345678901234567890_u64 })),
             upstream: None,
             retry_at: Some(DateTime::from_timestamp_millis(1_800_000_000_123).expect("it is a time")),
-        };
+        }
+    }
+
+    #[test]
+    fn a_client_waits_until_the_stored_time_and_at_least_a_second() {
+        let failure = failure();
+        let retry_at = failure.retry_at.expect("it has a time");
+        let wait = |before: i64| failure.retry_after(retry_at - chrono::Duration::milliseconds(before));
+        assert_eq!(wait(2_500), Some(Duration::from_millis(2_500)));
+        assert_eq!(wait(300), Some(Duration::from_secs(1)));
+        assert_eq!(wait(-60_000), Some(Duration::from_secs(1)));
+        assert_eq!(ActionFailure { retry_at: None, ..failure }.retry_after(retry_at), None);
+    }
+
+    #[test]
+    fn stored_results_are_read_unchanged() {
         for result in [
             ActionResult::Output(None),
             ActionResult::Output(Some("null".to_owned())),
             ActionResult::Output(Some("{\"a\": 1.0}".to_owned())),
-            ActionResult::Failure(Box::new(failure)),
+            ActionResult::Failure(Box::new(failure())),
         ] {
             assert_eq!(ActionResult::from_bytes(&result.to_bytes()), Some(result));
         }

@@ -235,7 +235,7 @@ impl Jobs {
         if let Some(function) = &function {
             saved::add_lost(&mut lost, function, claim.created_at);
         }
-        let sealed = ActionResult::from(&Err(failure)).seal(&environment, claim.id);
+        let sealed = ActionResult::new(&Err(failure), self.clock.now()).seal(&environment, claim.id);
         let mut tx = self.store.begin().await?;
         let (owner, kept_for) = (self.host_id, self.settings.results_kept_for);
         let written =

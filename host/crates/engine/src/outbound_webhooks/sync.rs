@@ -45,6 +45,7 @@ pub(crate) enum SyncEnd<'a> {
     Failure {
         models: Vec<&'a ModelName>,
         error: &'a RunError,
+        failed_at: DateTime<Utc>,
     },
 }
 
@@ -82,9 +83,9 @@ pub(crate) async fn note_sync(
             .filter(|(_, counts)| subject.settings.on_sync_completion_always || !is_empty(counts))
             .map(|(model, counts)| success(&base, model, counts, *since))
             .collect(),
-        SyncEnd::Failure { models, error } => {
-            let now = Utc::now();
-            vec![failure(&base, models, error, sync.last_success_at.unwrap_or(now), now)]
+        SyncEnd::Failure { models, error, failed_at } => {
+            let started_at = sync.last_success_at.unwrap_or(*failed_at);
+            vec![failure(&base, models, error, started_at, *failed_at)]
         }
     };
     write(conn, sync.environment, sync.connection, bodies, &targets).await

@@ -179,7 +179,7 @@ impl Syncs {
         let message = format!("the held deletions were approved: {number} records were deleted");
         let mut tx = self.store.begin().await?;
         if !runs::approve(&mut tx, id, &json!(counts), &message).await? {
-            return Err(ApprovalError::Approved(Utc::now()));
+            return Err(ApprovalError::Approved(self.clock.now()));
         }
         runs::end_approval(&mut tx, id).await?;
         let (action, run) = (AuditAction::RunApproved, id.to_string());

@@ -18,7 +18,7 @@ use crate::form::{Form, done};
 use crate::layout::{Section, page};
 use crate::query::{Query, address};
 use crate::session::Visit;
-use syncline_engine::{ActionCall, ActionFailure, ActionRun, ActionTool, DeployedFunction};
+use syncline_engine::{ActionCall, ActionRun, ActionTool, DeployedFunction};
 use syncline_types::functions::FunctionKind;
 use syncline_types::ids::{ConnectionId, FunctionName, IntegrationKey};
 
@@ -156,7 +156,7 @@ pub(super) async fn run(
     };
     let content = html! {
         (breadcrumb(&visit, &action))
-        (outcome_of(&visit, &action, &id, &run))
+        (outcome_of(&app, &visit, &action, &id, &run))
         (again)
         p {
             a.button href=(address(
@@ -168,7 +168,13 @@ pub(super) async fn run(
     Ok(page(&app, &visit, Section::Actions, action.name.as_str(), &content))
 }
 
-fn outcome_of(visit: &Visit, action: &Action, connection: &ConnectionId, run: &ActionRun) -> Markup {
+fn outcome_of(
+    app: &Dashboard,
+    visit: &Visit,
+    action: &Action,
+    connection: &ConnectionId,
+    run: &ActionRun,
+) -> Markup {
     let state = match &run.result {
         Ok(_) => badge(Tone::Good, "success"),
         Err(_) => badge(Tone::Bad, "error"),
@@ -182,7 +188,7 @@ fn outcome_of(visit: &Visit, action: &Action, connection: &ConnectionId, run: &A
         ]))
         @match &run.result {
             Ok(json) => (outcome::output(json.as_deref())),
-            Err(error) => (outcome::failure(&ActionFailure::from(error))),
+            Err(error) => (outcome::failure(&app.actions.describe(error))),
         }
     }
 }

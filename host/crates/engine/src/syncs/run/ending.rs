@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use serde_json::json;
 use sqlx::PgConnection;
 
@@ -118,7 +119,7 @@ async fn try_write_outcome(syncs: &Syncs, claim: &Claim, finished: &Finished) ->
             recordings::insert(&mut tx, claim, recording).await?;
         }
         let is_first = note_error(&mut tx, claim, finished).await?;
-        write_webhooks(&mut tx, claim, finished, is_first).await?
+        write_webhooks(&mut tx, claim, finished, is_first, syncs.clock.now()).await?
     } else {
         0
     };
@@ -156,6 +157,7 @@ async fn write_webhooks(
     claim: &Claim,
     finished: &Finished,
     is_first: bool,
+    now: DateTime<Utc>,
 ) -> sqlx::Result<u64> {
     match &finished.ended {
         Ended::Failed { .. }
@@ -169,13 +171,8 @@ async fn write_webhooks(
         }
         Ended::Failed { error, checkpoints, .. } => {
             let models = finished.function.iter().flat_map(|function| function.models.keys()).collect();
-            outbound_webhooks::note_sync(
-                conn,
-                &claim.into(),
-                &SyncEnd::Failure { models, error },
-                checkpoints,
-            )
-            .await
+            let end = SyncEnd::Failure { models, error, failed_at: now };
+            outbound_webhooks::note_sync(conn, &claim.into(), &end, checkpoints).await
         }
         Ended::Dropped | Ended::Unknown | Ended::HandedBack | Ended::Lost => Ok(0),
     }

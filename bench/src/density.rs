@@ -61,7 +61,7 @@ pub async fn measure(bench: &Bench) -> Result<Report> {
         .row(format!("{count} runs"))
         .metric("resident MB", vec![resident])
         .metric("seconds to connect and start", vec![seconds]);
-    report.check(format!("resident MB with {count} runs waiting"), &[resident], Target::AtMost(1024.0));
+    report.check(format!("resident MB with {count} runs waiting"), &[resident], Target::AtMost(250.0));
     report.check("KB per run", &[(resident - idle) * 1024.0 / count as f64], Target::None);
     Ok(report)
 }

@@ -38,7 +38,7 @@ pub async fn measure(bench: &Bench) -> Result<Report> {
     let mut report = Report::new("footprint", about.to_owned());
     report.check("seconds until ready, existing tables", &migrated, Target::AtMost(0.5));
     report.check("seconds until ready, empty database", &empty, Target::AtMost(3.0));
-    report.check("resident MB when idle", &idle, Target::AtMost(60.0));
+    report.check("resident MB when idle", &idle, Target::AtMost(40.0));
     report.row("start, existing tables").metric("seconds until ready", migrated);
     report.row("start, empty database").metric("seconds until ready", empty);
     report.row(format!("idle for {} s", IDLE.as_secs())).metric("resident MB", idle.to_vec());

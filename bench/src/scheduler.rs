@@ -40,6 +40,11 @@ pub async fn measure(bench: &Bench) -> Result<Report> {
         let row = report.row(format!("{count} schedules, all due"));
         row.metric("ms per run", ms.clone()).metric("runs/s", per_second(ms));
     }
+    report.check(
+        format!("runs/s with {few} schedules"),
+        &small.iter().map(|ms| 1e3 / ms).collect::<Vec<_>>(),
+        Target::AtLeast(2_000.0),
+    );
     report.ratio(
         format!("cost of a run with {many} schedules, of {few}"),
         &large,

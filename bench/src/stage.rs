@@ -24,6 +24,8 @@ pub const INTEGRATION: &str = "minimal";
 pub const TRACKING_INTEGRATION: &str = "tracking";
 /// Contains only the action, in TypeScript.
 pub const TYPESCRIPT_INTEGRATION: &str = "typescript";
+/// Contains only the action, in Python.
+pub const PYTHON_INTEGRATION: &str = "python";
 const SYNC: &str = "numbers";
 pub const CONNECTION: &str = "bench";
 const LONGEST_RUN: Duration = Duration::from_secs(120);

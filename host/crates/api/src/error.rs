@@ -16,7 +16,7 @@ use utoipa::openapi::schema::{Object, ObjectBuilder, Type};
 use uuid::Uuid;
 
 use syncline_auth::{ApiKeyError, AppCredentialsError, AuthError, EnvironmentError};
-use syncline_egress::EgressError;
+use syncline_egress::{EgressError, UploadFailure};
 use syncline_engine::{
     ActionError, ActionFailure, ApprovalError, AuditLogError, AuthorizationError, ConnectError,
     DeadLetterError, DeletionError, DeployError, FetchError, InboundWebhookError, IngestError,
@@ -419,6 +419,7 @@ impl IntoResponse for ApiError {
             self,
             Self::ActionNotFinished(_)
                 | Self::TooManyBodies
+                | Self::Proxy(ProxyError::Egress(EgressError::Upload(UploadFailure::NoMemory)))
                 | Self::Action(ActionError::KeyInUse(_))
                 | Self::Intake(IngestError::TooMany | IngestError::Busy | IngestError::NotStored)
         );

@@ -17,11 +17,11 @@ use serde::de::value::Error as ValueError;
 use serde::de::{DeserializeOwned, IntoDeserializer};
 
 use super::App;
-use super::body_memory::{Owner, RequestMemory};
+use super::body_memory::{self, Owner};
 use super::error::{ApiError, FieldError};
 use super::strict::Strict;
 use syncline_auth::{Client, Environment, Right, Scope, SessionToken};
-use syncline_engine::{BodyOwner, ConnectSession};
+use syncline_engine::{BodyOwner, ConnectSession, RequestMemory};
 use syncline_types::actor::Actor;
 use syncline_types::ids::{ConnectionId, IntegrationKey, InvalidName};
 use syncline_types::json;
@@ -356,7 +356,7 @@ pub async fn read_body(request: Request, limit_bytes: usize) -> Result<Bytes, Ap
         return Err(ApiError::TooLarge { limit_bytes });
     }
     if let Some(memory) = &memory {
-        memory.begin(request.extensions());
+        memory.begin(body_memory::owner(request.extensions()));
     }
     let max_pause = request.extensions().get::<Patience>().map_or(Duration::MAX, |patience| patience.0);
     let max_time = max_pause.saturating_add(Duration::from_secs((limit_bytes / MIN_BYTES_PER_SECOND) as u64));
@@ -374,7 +374,9 @@ pub async fn read_body(request: Request, limit_bytes: usize) -> Result<Bytes, Ap
                 return Err(ApiError::TooLarge { limit_bytes });
             }
             Ok(Some(Ok(part))) => {
-                memory.as_ref().map_or(Ok(()), |memory| memory.grow(part.len()))?;
+                if memory.as_ref().is_some_and(|memory| !memory.grow(part.len())) {
+                    return Err(ApiError::TooManyBodies);
+                }
                 body.extend_from_slice(&part);
             }
         }

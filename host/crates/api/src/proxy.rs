@@ -6,6 +6,7 @@ use std::task::{Context, Poll, ready};
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{Request, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
@@ -13,12 +14,16 @@ use futures_util::{Stream, StreamExt};
 use url::Url;
 use utoipa::OpenApi;
 
+use super::body_memory;
 use super::error::{ApiError, FieldError};
 use super::extract::{ConnectionHeaders, EnvironmentAuth, flag_header};
 use super::refusals::{self, codes_of};
 use super::{App, method_not_allowed};
 use syncline_auth::rights;
-use syncline_egress::{AnswerBody, EgressError, ForwardedBody, ForwardedRequest, Response as Answer};
+use syncline_egress::{
+    AnswerBody, EgressError, ForwardedBody, ForwardedRequest, Response as Answer, TakeMemory,
+};
+use syncline_engine::RequestMemory;
 use syncline_types::error_code::ErrorCode;
 
 /// Headers with this prefix are forwarded without it.
@@ -51,6 +56,7 @@ const CODES: &[ErrorCode] = &[
     ErrorCode::InvalidBody,
     ErrorCode::BodyTimeout,
     ErrorCode::PayloadTooLarge,
+    ErrorCode::TooManyBodies,
     ErrorCode::HostNotAllowed,
     ErrorCode::AddressNotAllowed,
     ErrorCode::BaseUrlOverrideNotAllowed,
@@ -159,7 +165,7 @@ fn forwarded(request: Request) -> Result<ForwardedRequest, ApiError> {
         target: target(&parts.uri),
         base_override: base_override(headers)?,
         headers: forwarded_headers(headers)?,
-        body: forwarded_body(headers, body),
+        body: forwarded_body(&parts, body),
         retries: retries(headers)?,
         retry_on: retry_on(headers)?,
         decompress: flag_header(headers, "decompress")?,
@@ -240,13 +246,18 @@ fn forwarded_headers(headers: &HeaderMap) -> Result<HeaderMap, ApiError> {
     Ok(forwarded)
 }
 
-fn forwarded_body(headers: &HeaderMap, body: Body) -> Option<ForwardedBody> {
+fn forwarded_body(parts: &Parts, body: Body) -> Option<ForwardedBody> {
     if body.is_end_stream() {
         return None;
     }
+    let Parts { headers, extensions, .. } = parts;
     let length = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
     let incoming = body.into_data_stream().map(|chunk| chunk.map_err(|_| ()));
-    Some(ForwardedBody { incoming: Box::pin(incoming), announced_bytes: length })
+    let buffer = extensions.get::<RequestMemory>().map(|memory| {
+        let mut held = memory.hold(body_memory::owner(extensions));
+        Box::new(move |bytes| held.grow(bytes)) as TakeMemory
+    });
+    Some(ForwardedBody { incoming: Box::pin(incoming), announced_bytes: length, buffer })
 }
 
 fn refuse(name: &'static str, problem: &str) -> ApiError {

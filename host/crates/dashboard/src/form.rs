@@ -3,16 +3,18 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use axum::body::to_bytes;
 use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
+use futures_util::StreamExt;
 use maud::{Markup, html};
 use subtle::ConstantTimeEq;
 
 use super::Dashboard;
 use super::error::PageError;
 use super::session::{FormToken, Visitor, notice_cookie};
+use syncline_engine::RequestMemory;
+use syncline_types::error_code::ErrorCode;
 use syncline_types::sanitize::sanitize_text;
 use syncline_types::units::Bytes;
 
@@ -20,6 +22,8 @@ use syncline_types::units::Bytes;
 const MAX_FORM_BYTES: usize = 2 << 20;
 /// Longest form of a client that has not signed in, in bytes.
 const MAX_ANONYMOUS_FORM_BYTES: usize = 16 << 10;
+/// Maximum number of fields of a form.
+const MAX_FIELDS: usize = 10_000;
 const READ_TIME: Duration = Duration::from_secs(10);
 /// The field with the token of the session.
 const TOKEN_FIELD: &str = "form_token";
@@ -50,6 +54,29 @@ impl std::ops::Deref for Form {
     }
 }
 
+/// Reads a body, and counts it as a part of the host's memory for request bodies.
+async fn read_body(request: Request, max_bytes: usize) -> Result<Vec<u8>, PageError> {
+    let memory = request.extensions().get::<RequestMemory>().cloned();
+    if let Some(memory) = &memory {
+        memory.begin(None);
+    }
+    let mut parts = request.into_body().into_data_stream();
+    let mut body = Vec::new();
+    while let Some(part) = parts.next().await {
+        let part = part.map_err(|_| PageError::invalid("Form", "it was cut off; submit it again"))?;
+        if body.len() + part.len() > max_bytes {
+            let message = format!("the form is longer than {}", Bytes(max_bytes as u64));
+            return Err(PageError::Service { code: ErrorCode::PayloadTooLarge, message });
+        }
+        if memory.as_ref().is_some_and(|memory| !memory.grow(part.len())) {
+            let message = "this host is reading too many large requests; submit the form again".to_owned();
+            return Err(PageError::Service { code: ErrorCode::TooManyBodies, message });
+        }
+        body.extend_from_slice(&part);
+    }
+    Ok(body)
+}
+
 /// The fields of a form without a token, because there is no session yet.
 pub(crate) struct Fields(Vec<(String, String)>);
 
@@ -63,14 +90,13 @@ impl FromRequest<Dashboard> for Fields {
 
 impl Fields {
     async fn read(request: Request, max_bytes: usize) -> Result<Self, PageError> {
-        let read = to_bytes(request.into_body(), max_bytes);
-        let bytes = tokio::time::timeout(READ_TIME, read)
+        let bytes = tokio::time::timeout(READ_TIME, read_body(request, max_bytes))
             .await
-            .map_err(|_| PageError::invalid("Form", "it did not arrive within 10 s; submit it again"))?
-            .map_err(|_| {
-                let problem = format!("it is longer than {}, or was cut off", Bytes(max_bytes as u64));
-                PageError::invalid("Form", problem)
-            })?;
+            .map_err(|_| PageError::invalid("Form", "it did not arrive within 10 s; submit it again"))??;
+        if url::form_urlencoded::parse(&bytes).nth(MAX_FIELDS).is_some() {
+            let problem = format!("it has more than {MAX_FIELDS} fields");
+            return Err(PageError::invalid("Form", problem));
+        }
         Ok(Self::parse_encoded(&bytes))
     }
 

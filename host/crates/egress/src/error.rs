@@ -99,4 +99,10 @@ pub enum UploadFailure {
     TooLong { limit_bytes: u64 },
     #[error("stopped arriving for {} s", after.as_secs())]
     Stalled { after: Duration },
+    #[error("arrives too slowly; it must arrive at {} a second on average", Bytes(*bytes_per_second))]
+    Slow { bytes_per_second: u64 },
+    #[error(
+        "must be read as a whole to be signed, but the memory for request bodies is full; retry after the seconds in Retry-After"
+    )]
+    NoMemory,
 }

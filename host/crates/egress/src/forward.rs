@@ -11,7 +11,7 @@ use super::boundary::{self, Boundary};
 use super::decode::Encoding;
 use super::error::{EgressError, UploadFailure};
 use super::retry::Retries;
-use super::upload::{Incoming, Payload, Upload, UploadLimits};
+use super::upload::{Incoming, Payload, TakeMemory, Upload, UploadLimits};
 use super::{EgressGateway, Observer, Response, Route, check_method, headers};
 
 /// A request of a client's backend.
@@ -37,7 +37,12 @@ pub struct ForwardedBody {
     pub incoming: Incoming,
     /// The body's length, if the client announced it.
     pub announced_bytes: Option<u64>,
+    /// Memory for the beginning of the body. Without it, the host does not count this memory.
+    pub buffer: Option<TakeMemory>,
 }
+
+/// The rate at which a client must send a body on average.
+const MIN_BYTES_PER_SECOND: u64 = 16 << 10;
 
 impl EgressGateway {
     /// Forwards a request and returns the answer as soon as its headers have arrived. An error status is an answer,
@@ -94,15 +99,16 @@ impl EgressGateway {
     }
 
     fn payload(&self, body: Option<ForwardedBody>) -> Result<Payload, EgressError> {
-        let Some(ForwardedBody { incoming, announced_bytes }) = body else { return Ok(Payload::Empty) };
+        let Some(body) = body else { return Ok(Payload::Empty) };
         let limits = UploadLimits {
             max_bytes: self.settings.max_forward_bytes,
             max_buffered_bytes: self.settings.kept_forward_bytes,
             idle: self.settings.forward_timeout,
+            min_bytes_per_second: MIN_BYTES_PER_SECOND,
         };
-        if announced_bytes.is_some_and(|length| length > limits.max_bytes) {
+        if body.announced_bytes.is_some_and(|length| length > limits.max_bytes) {
             return Err(EgressError::Upload(UploadFailure::TooLong { limit_bytes: limits.max_bytes }));
         }
-        Ok(Payload::Upload(Upload::new(incoming, announced_bytes, limits)))
+        Ok(Payload::Upload(Upload::new(body, limits)))
     }
 }

@@ -54,6 +54,7 @@ pub use oauth1::{Handshake, OAuth1Keys};
 pub use resolver::{Lookup, SystemLookup};
 pub use settings::{EgressSettings, HostPort, InvalidHostPort};
 pub use upload::Incoming;
+pub use upload::TakeMemory;
 
 use syncline_providers::{Provider, UnusableConfig};
 use syncline_telemetry::clock::Clock;

@@ -12,9 +12,14 @@ use http::Method;
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::error::{EgressError, UploadFailure};
+use super::forward::ForwardedBody;
 
 /// A body that is forwarded while it arrives, as a stream from the server that receives it.
 pub type Incoming = Pin<Box<dyn Stream<Item = Result<Bytes, ()>> + Send>>;
+
+/// Takes memory for so many more bytes of the beginning of a body. Returns `false` if there is not enough. The memory is
+/// released when this function is dropped.
+pub type TakeMemory = Box<dyn FnMut(usize) -> bool + Send>;
 
 /// Limits for the size, the memory and the idle time of an upload.
 #[derive(Debug, Clone, Copy)]
@@ -23,6 +28,15 @@ pub(super) struct UploadLimits {
     /// Up to this many bytes are buffered, so that the body can be sent again.
     pub max_buffered_bytes: usize,
     pub idle: Duration,
+    /// The rate at which the client must send on average, after the first `idle` of waiting.
+    pub min_bytes_per_second: u64,
+}
+
+impl UploadLimits {
+    /// How long all waiting for the client may take together, if so many bytes have arrived.
+    fn max_wait(&self, read_bytes: u64) -> Duration {
+        self.idle + Duration::from_secs(read_bytes / self.min_bytes_per_second)
+    }
 }
 
 /// The body of an exchange.
@@ -73,6 +87,9 @@ impl Payload {
                 let mut reading = Reading::begin(upload);
                 while let Some(chunk) = reading.next().await {
                     whole.extend_from_slice(&chunk.map_err(|_| upload.failed())?);
+                    if whole.len() <= limit_bytes && !self.can_be_sent_again() {
+                        return Err(EgressError::Upload(UploadFailure::NoMemory));
+                    }
                     if whole.len() > limit_bytes {
                         return Err(EgressError::invalid(format!(
                             "a form that OAuth 1 signs must have at most {limit_bytes} bytes"
@@ -123,6 +140,8 @@ pub(super) struct Upload {
 
 struct Progress {
     incoming: Incoming,
+    /// Counts the memory of `buffered`. `None` if it is not counted, or nothing is buffered any more.
+    buffer: Option<TakeMemory>,
     has_ended: bool,
     read_bytes: u64,
     buffered: Vec<Bytes>,
@@ -130,17 +149,28 @@ struct Progress {
     is_complete_buffer: bool,
     failure: Option<UploadFailure>,
     moved_at: Option<Instant>,
-    /// The idle timer, which runs while the client's next part is awaited.
-    stall: Option<Pin<Box<Sleep>>>,
+    /// Runs while the client's next part is awaited.
+    stall: Option<Stall>,
+    /// How long the parts that have arrived were awaited together.
+    waited: Duration,
     /// The number of the exchange that may read: the last one that began.
     reader: u64,
     waiting: Option<Waker>,
 }
 
+struct Stall {
+    began: Instant,
+    timer: Pin<Box<Sleep>>,
+    /// The reason if the timer ends first.
+    failure: UploadFailure,
+}
+
 impl Upload {
-    pub fn new(incoming: Incoming, announced_bytes: Option<u64>, limits: UploadLimits) -> Arc<Self> {
+    pub fn new(body: ForwardedBody, limits: UploadLimits) -> Arc<Self> {
+        let ForwardedBody { incoming, announced_bytes, buffer } = body;
         let progress = Progress {
             incoming,
+            buffer,
             has_ended: false,
             read_bytes: 0,
             buffered: Vec::new(),
@@ -148,6 +178,7 @@ impl Upload {
             failure: None,
             moved_at: None,
             stall: None,
+            waited: Duration::ZERO,
             reader: 0,
             waiting: None,
         };
@@ -171,12 +202,14 @@ impl Progress {
     ) -> Poll<Option<Result<Bytes, UploadFailure>>> {
         match self.incoming.poll_next_unpin(cx) {
             Poll::Pending => {
-                let stall = self.stall.get_or_insert_with(|| Box::pin(sleep(limits.idle)));
-                if stall.as_mut().poll(cx).is_pending() {
+                let wait_left = limits.max_wait(self.read_bytes).saturating_sub(self.waited);
+                let stall = self.stall.get_or_insert_with(|| Stall::begin(wait_left, limits));
+                if stall.timer.as_mut().poll(cx).is_pending() {
                     self.waiting = Some(cx.waker().clone());
                     return Poll::Pending;
                 }
-                self.fail(UploadFailure::Stalled { after: limits.idle })
+                let failure = stall.failure;
+                self.fail(failure)
             }
             Poll::Ready(None) => {
                 self.has_ended = true;
@@ -185,26 +218,48 @@ impl Progress {
             }
             Poll::Ready(Some(Err(()))) => self.fail(UploadFailure::Cut),
             Poll::Ready(Some(Ok(chunk))) => {
-                self.stall = None;
+                if let Some(stall) = self.stall.take() {
+                    self.waited += stall.began.elapsed();
+                }
                 self.read_bytes += chunk.len() as u64;
                 if self.read_bytes > limits.max_bytes {
                     return self.fail(UploadFailure::TooLong { limit_bytes: limits.max_bytes });
                 }
-                if self.read_bytes > limits.max_buffered_bytes as u64 {
-                    self.is_complete_buffer = false;
-                    self.buffered = Vec::new();
-                } else {
-                    self.buffered.push(chunk.clone());
-                }
+                self.keep(&chunk, limits.max_buffered_bytes);
                 Poll::Ready(Some(Ok(chunk)))
             }
         }
+    }
+
+    /// Keeps a part while everything so far can be kept.
+    fn keep(&mut self, chunk: &Bytes, max_bytes: usize) {
+        if self.is_complete_buffer
+            && self.read_bytes <= max_bytes as u64
+            && self.buffer.as_mut().is_none_or(|take| take(chunk.len()))
+        {
+            self.buffered.push(chunk.clone());
+            return;
+        }
+        self.is_complete_buffer = false;
+        self.buffered = Vec::new();
+        self.buffer = None;
     }
 
     fn fail(&mut self, failure: UploadFailure) -> Poll<Option<Result<Bytes, UploadFailure>>> {
         self.failure = Some(failure);
         self.stall = None;
         Poll::Ready(Some(Err(failure)))
+    }
+}
+
+impl Stall {
+    fn begin(wait_left: Duration, limits: &UploadLimits) -> Self {
+        let failure = if wait_left < limits.idle {
+            UploadFailure::Slow { bytes_per_second: limits.min_bytes_per_second }
+        } else {
+            UploadFailure::Stalled { after: limits.idle }
+        };
+        Self { began: Instant::now(), timer: Box::pin(sleep(wait_left.min(limits.idle))), failure }
     }
 }
 
@@ -272,12 +327,24 @@ mod tests {
 
     use super::*;
 
-    const LIMITS: UploadLimits =
-        UploadLimits { max_bytes: 10, max_buffered_bytes: 4, idle: Duration::from_millis(20) };
+    const LIMITS: UploadLimits = UploadLimits {
+        max_bytes: 10,
+        max_buffered_bytes: 4,
+        idle: Duration::from_millis(20),
+        min_bytes_per_second: 100,
+    };
 
     fn payload(chunks: &[&'static str]) -> Payload {
+        payload_with(chunks, None)
+    }
+
+    fn payload_with(chunks: &[&'static str], buffer: Option<TakeMemory>) -> Payload {
         let chunks: Vec<_> = chunks.iter().map(|chunk| Ok(Bytes::from_static(chunk.as_bytes()))).collect();
-        Payload::Upload(Upload::new(Box::pin(stream::iter(chunks)), None, LIMITS))
+        upload(Box::pin(stream::iter(chunks)), LIMITS, buffer)
+    }
+
+    fn upload(incoming: Incoming, limits: UploadLimits, buffer: Option<TakeMemory>) -> Payload {
+        Payload::Upload(Upload::new(ForwardedBody { incoming, announced_bytes: None, buffer }, limits))
     }
 
     fn begin(payload: &Payload) -> Reading {
@@ -322,9 +389,41 @@ mod tests {
     #[tokio::test]
     async fn a_client_that_stops_sending_times_out() {
         let silent = stream::iter([Ok(Bytes::from_static(b"ab"))]).chain(stream::pending());
-        let payload = Payload::Upload(Upload::new(Box::pin(silent), None, LIMITS));
+        let payload = upload(Box::pin(silent), LIMITS, None);
         assert!(read(begin(&payload)).await.is_err());
         assert_eq!(payload.failure(), Some(UploadFailure::Stalled { after: LIMITS.idle }));
+    }
+
+    #[tokio::test]
+    async fn a_client_must_send_at_a_minimum_rate() {
+        let sent_with = |bytes_per_second| {
+            let incoming = stream::iter(0..10).then(|_| async {
+                sleep(Duration::from_millis(20)).await;
+                Ok(Bytes::from_static(b"a"))
+            });
+            let (idle, min_bytes_per_second) = (Duration::from_millis(100), bytes_per_second);
+            upload(Box::pin(incoming), UploadLimits { idle, min_bytes_per_second, ..LIMITS }, None)
+        };
+        let fast_enough = sent_with(1);
+        assert_eq!(read(begin(&fast_enough)).await.unwrap(), "aaaaaaaaaa");
+        let slow = sent_with(1_000);
+        assert!(read(begin(&slow)).await.is_err());
+        assert_eq!(slow.failure(), Some(UploadFailure::Slow { bytes_per_second: 1_000 }));
+    }
+
+    #[tokio::test]
+    async fn a_body_is_forwarded_but_not_kept_without_memory() {
+        let mut left = 3;
+        let take: TakeMemory = Box::new(move |bytes| {
+            left -= i32::try_from(bytes).unwrap();
+            left >= 0
+        });
+        let payload = payload_with(&["ab", "cd"], Some(take));
+        assert_eq!(read(begin(&payload)).await.unwrap(), "abcd");
+        assert!(!payload.can_be_sent_again());
+        let full = payload_with(&["ab"], Some(Box::new(|_| false)));
+        let refused = full.whole().await.unwrap_err();
+        assert_eq!(refused, EgressError::Upload(UploadFailure::NoMemory));
     }
 
     #[tokio::test]

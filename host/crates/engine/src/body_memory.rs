@@ -113,6 +113,42 @@ impl Drop for HeldBody {
     }
 }
 
+/// The memory of one request's body. The middleware keeps this value until the handler has answered, because a handler
+/// works with the body after it was read.
+#[derive(Clone)]
+pub struct RequestMemory {
+    memory: Arc<BodyMemory>,
+    held: Arc<Mutex<Option<HeldBody>>>,
+}
+
+impl RequestMemory {
+    pub fn new(memory: Arc<BodyMemory>) -> Self {
+        Self { memory, held: Arc::default() }
+    }
+
+    /// The length of the longest body that fits into the memory, in bytes.
+    pub fn longest_body(&self) -> usize {
+        self.memory.longest_body()
+    }
+
+    /// Begins to count a body until the handler has answered. A request has one body, so this is called once.
+    pub fn begin(&self, owner: Option<BodyOwner>) {
+        *self.held.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.hold(owner));
+    }
+
+    /// Takes memory for `bytes` more bytes of the body. Returns `false` if there is not enough.
+    #[must_use]
+    pub fn grow(&self, bytes: usize) -> bool {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.as_mut().is_none_or(|held| held.grow(bytes))
+    }
+
+    /// Begins to count a part of the body, until the returned value is dropped.
+    pub fn hold(&self, owner: Option<BodyOwner>) -> HeldBody {
+        self.memory.hold(owner.as_slice())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

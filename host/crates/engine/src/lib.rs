@@ -47,7 +47,7 @@ pub use self::authorizations::{
     AUTHORIZATION_SECONDS, AuthorizationError, AuthorizationParts, Authorizations, Callback, Outcome,
     ReturnPath, StartRequest, StartedAuthorization,
 };
-pub use self::body_memory::{BodyMemory, BodyOwner, HeldBody};
+pub use self::body_memory::{BodyMemory, BodyOwner, HeldBody, RequestMemory};
 pub use self::connect_sessions::{
     ConfigDefaults, ConnectSession, ConnectSessions, CreatedSession, NewConnectSession, SessionError,
     UiOverrides,

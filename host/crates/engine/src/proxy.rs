@@ -63,7 +63,10 @@ fn egress_code(error: &EgressError) -> ErrorCode {
         EgressError::OverrideNotAllowed { .. } => ErrorCode::BaseUrlOverrideNotAllowed,
         EgressError::Upload(UploadFailure::Cut) => ErrorCode::InvalidBody,
         EgressError::Upload(UploadFailure::TooLong { .. }) => ErrorCode::PayloadTooLarge,
-        EgressError::Upload(UploadFailure::Stalled { .. }) => ErrorCode::BodyTimeout,
+        EgressError::Upload(UploadFailure::Stalled { .. } | UploadFailure::Slow { .. }) => {
+            ErrorCode::BodyTimeout
+        }
+        EgressError::Upload(UploadFailure::NoMemory) => ErrorCode::TooManyBodies,
         EgressError::CredentialsUnavailable(_) => ErrorCode::CredentialsUnavailable,
         EgressError::Redirected(_) | EgressError::UploadNotKept => ErrorCode::RedirectNotAllowed,
         EgressError::TooManyRedirects { .. } => ErrorCode::TooManyRedirects,

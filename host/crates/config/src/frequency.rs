@@ -18,6 +18,8 @@ use croner::Cron;
 use croner::parser::{CronParser, Seconds, Year};
 use serde::{Deserialize, Serialize};
 
+use syncline_types::units::TimeSpan;
+
 /// How often a sync runs. Displayed as `every 5 minutes`, or as the given cron text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -52,7 +54,7 @@ pub enum FrequencyError {
     Cron { given: String, problem: String },
     #[error("`{given}` is never due; use a date that exists")]
     NeverDue { given: String },
-    #[error("`{given}` is too frequent; the interval between two runs must be at least {}", in_words(*.minimum))]
+    #[error("`{given}` is too frequent; the interval between two runs must be at least {}", TimeSpan(*.minimum))]
     TooOften { given: String, minimum: Duration },
     #[error("the interval `{given}` is too long; use at most 31 days, or a cron expression")]
     TooSeldom { given: String },
@@ -181,15 +183,6 @@ impl CronText {
         let gaps = runs.windows(2).filter_map(|pair| (pair[1] - pair[0]).to_std().ok());
         gaps.min().unwrap_or(Duration::MAX)
     }
-}
-
-/// Formats a duration in the largest unit that divides it, such as `30 seconds`.
-fn in_words(duration: Duration) -> String {
-    let seconds = duration.as_secs();
-    let units = [Unit::Day, Unit::Hour, Unit::Minute];
-    let unit = units.into_iter().find(|unit| seconds.is_multiple_of(unit.duration().as_secs()));
-    let unit = unit.unwrap_or(Unit::Second);
-    amount_of(seconds / unit.duration().as_secs(), unit)
 }
 
 fn amount_of(amount: u64, unit: Unit) -> String {

@@ -51,7 +51,7 @@ pub enum InvalidComponent {
     UnknownImport(String),
     #[error(transparent)]
     Compile(#[from] CompileError),
-    #[error("its export `describe`, which lists its functions, failed: {0}")]
+    #[error("its export `describe`, which lists its functions, failed: {}", .0.problem())]
     DescribeFailed(FunctionError),
     #[error("its export `describe` returned an invalid list of functions: {0}")]
     BadDescription(#[source] serde_json::Error),

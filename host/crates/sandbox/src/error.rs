@@ -60,7 +60,7 @@ pub enum FunctionError {
     #[error("{message}")]
     Provider { message: String, upstream: Value },
     /// The guest panicked, or did what WebAssembly forbids. The backtrace is in the run's log.
-    #[error("the function crashed: {0}")]
+    #[error("the function crashed: {0}; see the backtrace in the run's log")]
     Crashed(String),
     /// The host ended the run.
     #[error(transparent)]
@@ -85,6 +85,15 @@ impl FunctionError {
     /// A crash of the guest. Cuts a message that is longer than `max_bytes`.
     pub(super) fn crashed(message: &str, log: &RunLog, max_bytes: usize) -> Self {
         Self::Crashed(cut(log.credentials_mask().text(message).into_owned(), max_bytes))
+    }
+
+    /// What is wrong, without what to do next. A call of `describe` has fixed limits, and no run with a log.
+    pub(super) fn problem(&self) -> String {
+        match self {
+            Self::Crashed(message) => format!("the function crashed: {message}"),
+            Self::Interrupted(Interrupt::Limit(limit)) => limit.problem(),
+            other => other.to_string(),
+        }
     }
 
     /// The stable code, as in `docs/errors.md`, if the function is of this kind.
@@ -169,13 +178,17 @@ mod tests {
             other => panic!("{other:?}"),
         }
         let crashed = FunctionError::crashed("panicked at tok_0123456789", &log(), 1 << 10);
-        assert_eq!(crashed.to_string(), "the function crashed: panicked at ***");
+        assert_eq!(
+            crashed.to_string(),
+            "the function crashed: panicked at ***; see the backtrace in the run's log"
+        );
+        assert_eq!(crashed.problem(), "the function crashed: panicked at ***");
     }
 
     #[test]
     fn a_truncated_credential_is_masked_completely() {
         let crashed = FunctionError::crashed("sent tok_0123456789", &log(), 12);
-        assert_eq!(crashed.to_string(), "the function crashed: sent ***");
+        assert_eq!(crashed.problem(), "the function crashed: sent ***");
     }
 
     #[test]

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use wasmtime::ResourceLimiter;
 
+use syncline_types::units::TimeSpan;
+
 /// Tables larger than this are rejected, independently of a function's limits.
 pub(super) const MAX_TABLE_ELEMENTS: usize = 200_000;
 
@@ -106,37 +108,55 @@ impl Limit {
     }
 }
 
-impl fmt::Display for Limit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Limit {
+    /// What the function exceeded, without what to do next.
+    pub(super) fn problem(&self) -> String {
         match self {
             Self::Cpu(time) => {
-                write!(f, "the function used more than {time:?} of CPU time (limit `cpu`)")
+                format!("the function used more than {} of CPU time (limit `cpu`)", TimeSpan(*time))
             }
-            Self::Wall(time) => write!(f, "the function took longer than {time:?} (limit `wall`)"),
+            Self::Wall(time) => format!("the function took longer than {} (limit `wall`)", TimeSpan(*time)),
             Self::Memory(bytes) => {
-                write!(f, "the function requested more than {} MB of memory (limit `memory`)", bytes >> 20)
+                format!("the function requested more than {} MB of memory (limit `memory`)", bytes >> 20)
             }
             Self::Table(elements) => {
-                write!(f, "the function requested a table of more than {elements} elements (limit `table`)")
+                format!("the function requested a table of more than {elements} elements (limit `table`)")
             }
-            Self::Log(bytes) => {
-                write!(f, "the function logged more than {} KB (limit `log`)", bytes >> 10)
-            }
+            Self::Log(bytes) => format!("the function logged more than {} KB (limit `log`)", bytes >> 10),
             Self::Output(bytes) => {
-                write!(f, "the function returned more than {} KB (limit `output`)", bytes >> 10)
+                format!("the function returned more than {} KB (limit `output`)", bytes >> 10)
             }
             Self::Requests(count) => {
-                write!(f, "the function sent more than {count} requests (limit `requests`)")
+                format!("the function sent more than {count} requests (limit `requests`)")
             }
-            Self::Records(count) => {
-                write!(f, "the function saved more than {count} records (limit `records`)")
-            }
-            Self::Stream(count) => write!(
-                f,
+            Self::Records(count) => format!("the function saved more than {count} records (limit `records`)"),
+            Self::Stream(count) => format!(
                 "the connection would have more than {count} records of one model and variant (limit `stream`)"
             ),
-            Self::Stack => write!(f, "the function's calls are nested too deeply (limit `stack`)"),
+            Self::Stack => "the function's calls are nested too deeply (limit `stack`)".to_owned(),
         }
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; ", self.problem())?;
+        let remedy = match self {
+            Self::Cpu(_) | Self::Wall(_) => "reduce the work",
+            Self::Memory(_) => "use less memory",
+            Self::Log(_) => "log less",
+            Self::Output(_) => "return less",
+            Self::Requests(_) => "send fewer requests",
+            Self::Records(_) => "save fewer records",
+            Self::Table(_) => return f.write_str("use a smaller table, because this limit is fixed"),
+            Self::Stream(_) => {
+                return f.write_str(
+                    "save fewer records, or let the operator raise the setting SYNCLINE_MAX_STREAM_RECORDS",
+                );
+            }
+            Self::Stack => return f.write_str("use loops instead of recursion, because this limit is fixed"),
+        };
+        write!(f, "{remedy}, or raise `limits.{}` in syncline.toml", self.name())
     }
 }
 
@@ -184,5 +204,24 @@ impl ResourceLimiter for MemoryLimiter {
             return Ok(false);
         }
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_exceeded_limit_says_what_to_do() {
+        assert_eq!(
+            Limit::Wall(Duration::from_secs(120)).to_string(),
+            "the function took longer than 2 minutes (limit `wall`); reduce the work, or raise `limits.wall` in \
+             syncline.toml"
+        );
+        assert_eq!(
+            Limit::Stack.to_string(),
+            "the function's calls are nested too deeply (limit `stack`); use loops instead of recursion, because this \
+             limit is fixed"
+        );
     }
 }

@@ -43,6 +43,7 @@ use syncline_store::schedules::{self, Claim, DueReason};
 use syncline_store::sync_states::Attempt;
 use syncline_telemetry::metrics::metrics;
 use syncline_types::error_code::ErrorCode;
+use syncline_types::units::TimeSpan;
 
 /// What a run leaves behind, however it ends.
 #[derive(Default)]
@@ -250,7 +251,11 @@ async fn try_execute(
     let finished = tokio::select! {
         finished = invocation => finished,
         () = no_progress_within(&control.signals, idle) => {
-            let message = format!("the sync was stopped: it has committed nothing new for {idle:?} (limit `idle`)");
+            let message = format!(
+                "the sync was stopped: it has committed nothing new for {} (limit `idle`); commit smaller batches, or \
+                 raise `limits.idle` in syncline.toml",
+                TimeSpan(idle)
+            );
             return no_progress(syncs, claim, &attempt, &start, message, log).await;
         }
     };

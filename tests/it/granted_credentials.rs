@@ -66,6 +66,7 @@ async fn a_function_gets_an_error_when_a_refresh_is_rejected() {
     let first = refused().await;
     let reason = "the credentials could not be refreshed: the provider rejected the request: invalid_grant";
     assert!(first.starts_with(reason), "{first}");
+    assert!(first.ends_with("; try again, or let the end user reconnect"), "{first}");
     let again = refused().await;
     assert!(again.starts_with("the last refresh failed a moment ago"), "{again}");
     assert_eq!(requests_for_tokens(&echo), 1, "the provider gets no second request within the cool-down");

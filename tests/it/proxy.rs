@@ -410,6 +410,7 @@ async fn a_silent_provider_or_client_times_out() {
     let began = Instant::now();
     let answer = provider.connection.request("GET", "/proxy/silence").send().await;
     assert_rejected(&answer, 504, "upstream_timeout");
+    assert!(answer.message().ends_with("; try again, or configure retries"), "{}", answer.message());
     let was_abandoned = async || provider.server.seen.was_abandoned.load(Ordering::SeqCst).then_some(());
     eventually("the host disconnected from the provider", was_abandoned).await;
 

@@ -67,6 +67,16 @@ impl EgressError {
         matches!(self, Self::Timeout { .. } | Self::Network { .. })
     }
 
+    /// The message with what the author of the request can do next, for functions and for clients of `/proxy`.
+    /// Requests of the host itself use the message alone.
+    pub fn with_advice(&self) -> String {
+        match self {
+            Self::Timeout { .. } | Self::Network { .. } => format!("{self}; try again, or configure retries"),
+            Self::ResponseTooLarge { .. } => format!("{self}; request smaller pages"),
+            _ => self.to_string(),
+        }
+    }
+
     /// The error of a redirect to a refused destination, which the caller cannot correct.
     pub(super) fn of_redirect(self) -> Self {
         match self {

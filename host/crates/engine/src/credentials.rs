@@ -96,7 +96,7 @@ pub enum RefreshError {
         "the provider `{0}` is not in this host's catalogue; add its file to SYNCLINE_PROVIDERS_DIR on every host"
     )]
     UnknownProvider(ProviderSlug),
-    #[error("the credentials could not be refreshed: {0}")]
+    #[error("the credentials could not be refreshed: {}{}", .0, what_to_do(.0))]
     Failed(#[from] FlowError),
     #[error("the last refresh failed a moment ago; the next attempt is possible after {}", .retry_at.format("%T UTC"))]
     CoolingDown { retry_at: DateTime<Utc> },
@@ -551,6 +551,25 @@ impl Credentials {
     }
 }
 
+/// What to do about a refresh that failed, unless the message of the error says it.
+fn what_to_do(error: &FlowError) -> &'static str {
+    match error {
+        FlowError::Refused { .. }
+        | FlowError::NotUnderstood { .. }
+        | FlowError::Unreachable(_)
+        | FlowError::MissingCredential(_)
+        | FlowError::Unsendable { .. }
+        | FlowError::Jwt(_)
+        | FlowError::KeyEncoding(_) => "; try again, or let the end user reconnect",
+        FlowError::Unavailable { .. }
+        | FlowError::NotSent(_)
+        | FlowError::Config(_)
+        | FlowError::IncompleteProvider(_)
+        | FlowError::NoClient
+        | FlowError::NothingToRenewWith => "",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use syncline_auth::OAuth2Token;
@@ -631,6 +650,21 @@ mod tests {
         time.advance(Duration::from_secs(20));
         assert_eq!(as_needed(state), "renew");
         assert_eq!(as_needed(RefreshState { is_exhausted: true, ..state }), "exhausted");
+    }
+
+    #[test]
+    fn a_failed_refresh_says_once_what_to_do() {
+        let message = |error: FlowError| RefreshError::Failed(error).to_string();
+        assert_eq!(
+            message(FlowError::MissingCredential("key".to_owned())),
+            "the credentials could not be refreshed: the credentials have no `key`; try again, or let the end user \
+             reconnect"
+        );
+        assert_eq!(
+            message(FlowError::NothingToRenewWith),
+            "the credentials could not be refreshed: these credentials cannot be refreshed, because they contain no \
+             refresh token; the end user must reconnect"
+        );
     }
 
     #[test]

@@ -30,8 +30,8 @@ const CACHE_TTL: Duration = Duration::from_secs(20);
 
 #[derive(Debug, thiserror::Error)]
 pub enum ProxyError {
-    #[error(transparent)]
-    Egress(#[from] EgressError),
+    #[error("{}", .0.with_advice())]
+    Egress(EgressError),
     #[error("the connection was deleted")]
     Gone,
     #[error(
@@ -51,6 +51,12 @@ impl ProxyError {
             Self::UnknownProvider(_) => ErrorCode::UnknownProvider,
             Self::Store(_) => ErrorCode::InternalServerError,
         }
+    }
+}
+
+impl From<EgressError> for ProxyError {
+    fn from(error: EgressError) -> Self {
+        Self::Egress(error)
     }
 }
 

@@ -103,7 +103,8 @@ fn an_answer_is_checked_against_its_pattern_on_use() {
     );
     assert_eq!(
         refused(json!({"subdomain": ""})),
-        "the connection's configuration has no `subdomain`, which this provider needs"
+        "the connection's configuration has no `subdomain`, which this provider needs; set it when the account is \
+         connected or imported"
     );
     assert!(acme.base_url(&config(json!({"subdomain": 42}))).is_ok());
 }

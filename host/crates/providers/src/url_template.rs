@@ -42,7 +42,10 @@ pub enum InvalidUrlTemplate {
 /// The reason why a connection has no usable address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnusableConfig {
-    #[error("the connection's configuration has no `{name}`, which this provider needs")]
+    #[error(
+        "the connection's configuration has no `{name}`, which this provider needs; set it when the account is \
+         connected or imported"
+    )]
     Missing { name: String },
     #[error("`{name}` of the connection's configuration must match `{pattern}`")]
     Pattern { name: String, pattern: String },

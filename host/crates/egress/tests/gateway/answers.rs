@@ -86,6 +86,7 @@ async fn a_small_body_that_decompresses_to_a_huge_one_is_rejected() {
     let error = gateway.send(&route, get("/a"), &()).await.unwrap_err();
     assert_eq!(error.code().as_str(), "response-too-large");
     assert!(error.to_string().ends_with("is longer than 1000000 bytes"), "{error}");
+    assert_eq!(error.with_advice(), format!("{error}; request smaller pages"));
     assert_eq!(server.seen().len(), 1, "a retry would have the same result");
 }
 
@@ -147,6 +148,7 @@ async fn an_unreachable_provider_is_a_network_error_with_its_cause() {
     let error = gateway.send(&plain_route(&format!("http://{closed}")), request, &()).await.unwrap_err();
     assert_eq!(error.code().as_str(), "network-error");
     assert!(error.to_string().starts_with(&format!("the request to `{closed}` failed: ")), "{error}");
+    assert_eq!(error.with_advice(), format!("{error}; try again, or configure retries"));
 }
 
 #[tokio::test]
@@ -176,6 +178,7 @@ async fn the_time_limit_covers_headers_and_body() {
         let error = gateway.send(&plain_route(&base), request, &recorder).await.unwrap_err();
         assert_eq!(error.code().as_str(), "timeout");
         assert!(error.to_string().ends_with("did not answer within 0.2 s"), "{error}");
+        assert_eq!(error.with_advice(), format!("{error}; try again, or configure retries"));
         assert!(started.elapsed() < Duration::from_secs(3));
         assert!(recorder.lines()[0].ends_with(" timeout"), "{:?}", recorder.lines());
     }

@@ -82,7 +82,7 @@ pub(crate) fn unavailable(error: &RefreshError) -> String {
             error = error as &dyn std::error::Error,
             "could not read the credentials of a connection"
         );
-        return "the connection's credentials could not be read".to_owned();
+        return "the connection's credentials could not be read; the host's log states the cause".to_owned();
     }
     error.to_string()
 }

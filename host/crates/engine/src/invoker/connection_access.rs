@@ -233,7 +233,7 @@ pub(crate) async fn send(
         Err(EgressError::RateLimited { retry_after, .. }) => {
             Err(Interrupt::RateLimited { retry_after }.into())
         }
-        Err(error) => Err(Failure::new(error.code(), error.to_string()).into()),
+        Err(error) => Err(Failure::new(error.code(), error.with_advice()).into()),
     }
 }
 

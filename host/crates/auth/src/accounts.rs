@@ -54,7 +54,7 @@ const MAX_USER_AGENT_BYTES: usize = 300;
 pub enum AccountError {
     #[error("there is no account `{0}`; it may have been deleted")]
     Unknown(Uuid),
-    #[error("an account with the address `{0}` exists")]
+    #[error("an account with the address `{0}` exists; use another address, or change that account")]
     Duplicate(Email),
     #[error("the name must have 1 to {MAX_NAME_CHARACTERS} characters")]
     InvalidName,
@@ -62,7 +62,7 @@ pub enum AccountError {
     LastAdministrator,
     #[error("this link was used, has expired or never existed; ask an administrator for a new one")]
     InvalidLink,
-    #[error("the current password is wrong")]
+    #[error("the current password is wrong; enter it again, or ask an administrator for a new password link")]
     WrongPassword,
     #[error("there is no such session; it may have ended")]
     UnknownSession,

@@ -31,7 +31,7 @@ pub struct CreatedApiKey {
 /// Why a key was not created or revoked.
 #[derive(Debug, thiserror::Error)]
 pub enum ApiKeyError {
-    #[error("there is no valid secret key `{0}` in this environment")]
+    #[error("there is no valid secret key `{0}` in this environment; `syncline keys list` lists them")]
     Unknown(Uuid),
     #[error("a valid key with the name `{0}` exists; choose another `display_name`")]
     Duplicate(String),

@@ -25,9 +25,12 @@ const RECORD_USE_EVERY: Duration = Duration::from_secs(10);
 pub enum AuthError {
     #[error(transparent)]
     Malformed(#[from] InvalidSecretKey),
-    #[error("the secret key is not valid: it was revoked, or belongs to another installation")]
+    #[error(
+        "the secret key is not valid: it was revoked, or belongs to another installation; create one in the dashboard \
+         or with `syncline keys create`"
+    )]
     Unknown,
-    #[error("the secret key lacks the scope `{}`", .0.as_str())]
+    #[error("the secret key lacks the scope `{}`; use a key that has it", .0.as_str())]
     MissingScope(Scope),
     #[error("the role `{role}` lacks the scope `{}`; ask an administrator for another role", scope.as_str())]
     RoleLacksScope { role: Role, scope: Scope },

@@ -36,17 +36,26 @@ pub enum EnvironmentError {
          SYNCLINE_ENCRYPTION_KEY, or give the new key another id"
     )]
     OtherMasterKey { id: String },
-    #[error("the data key of environment `{environment}` cannot be decrypted")]
+    #[error(
+        "the data key of environment `{environment}` cannot be decrypted; check SYNCLINE_ENCRYPTION_KEY, or restore a \
+         backup"
+    )]
     DataKey { environment: EnvironmentName, source: CryptoError },
-    #[error("environment `{environment}` has no data key")]
+    #[error("environment `{environment}` has no data key; restore a backup")]
     NoDataKey { environment: EnvironmentName },
     #[error("environment {0} does not exist")]
     Unknown(EnvironmentPk),
-    #[error("a webhook signing key of environment `{environment}` cannot be decrypted")]
+    #[error(
+        "a webhook signing key of environment `{environment}` cannot be decrypted; check SYNCLINE_ENCRYPTION_KEY, or \
+         restore a backup"
+    )]
     SigningKey { environment: EnvironmentName, source: CryptoError },
-    #[error("a record key of environment `{environment}` cannot be decrypted")]
+    #[error(
+        "a record key of environment `{environment}` cannot be decrypted; check SYNCLINE_ENCRYPTION_KEY, or restore a \
+         backup"
+    )]
     RecordKey { environment: EnvironmentName, source: CryptoError },
-    #[error("there is no environment `{0}`")]
+    #[error("there is no environment `{0}`; `syncline env list` lists them")]
     NotFound(Uuid),
     #[error("an environment with the name `{0}` exists; choose another name")]
     Duplicate(EnvironmentName),

@@ -132,8 +132,11 @@ pub enum OpenError {
         "DATABASE_URL and SYNCLINE_RECORDS_DATABASE_URL are the same database: remove the latter, or use two"
     )]
     SameDatabase,
-    #[error("could not determine which control and records databases belong together")]
-    Halves(#[from] sqlx::Error),
+    #[error(
+        "could not determine which control and records databases belong together; check DATABASE_URL and \
+         SYNCLINE_RECORDS_DATABASE_URL"
+    )]
+    UnknownPair(#[from] sqlx::Error),
 }
 
 /// The number of attempts at a transaction that may deadlock.

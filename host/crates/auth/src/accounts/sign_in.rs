@@ -18,7 +18,9 @@ const LONGEST_LOCK: Duration = Duration::from_secs(15 * 60);
 /// Why a person was not signed in. The messages do not show whether an address has an account.
 #[derive(Debug, thiserror::Error)]
 pub enum SignInError {
-    #[error("the email address or the password is wrong")]
+    #[error(
+        "the email address or the password is wrong; check both, or ask an administrator for a new password link"
+    )]
     Wrong,
     #[error("too many failed attempts to sign in with this address; try again in {} s", .0.as_secs() + 1)]
     Locked(Duration),

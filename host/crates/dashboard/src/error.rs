@@ -28,7 +28,7 @@ pub(crate) enum PageError {
     Invalid { label: String, problem: String },
     #[error("{message}")]
     Service { code: ErrorCode, message: String },
-    #[error("the host could not do this because of an internal error")]
+    #[error("the host could not do this because of an internal error; try again")]
     Internal(#[source] anyhow::Error),
 }
 

@@ -40,18 +40,27 @@ pub(crate) async fn render_errors(State(app): State<Dashboard>, request: Request
         return Redirect::to(&format!("/dashboard/sign-in?return_to={return_to}")).into_response();
     }
     let (status, code) = (status(error.code()), error.code());
-    if from_script {
-        return (status, Json(json!({ "code": code.as_str(), "message": error.to_string() })))
-            .into_response();
-    }
     let internal = matches!(*error, PageError::Internal(_));
+    if from_script {
+        let message = match id {
+            Some(id) if internal => {
+                format!("{error}. If it happens again, search the host's log for the request id {id}.")
+            }
+            _ => error.to_string(),
+        };
+        return (status, Json(json!({ "code": code.as_str(), "message": message }))).into_response();
+    }
     let page = layout::plain(
         "Error",
         &html! {
             h1 { (heading(status)) }
             p.alert role="alert" { (error) }
             @if internal {
-                p { "The host's log states the cause." @if let Some(id) = id { " Search it for " code { (id) } "." } }
+                p {
+                    "If it happens again, search the host's log for the cause"
+                    @if let Some(id) = id { ", with the request id " code { (id) } }
+                    "."
+                }
             } @else if !matches!(*error, PageError::NotFound(_)) {
                 p { (code.remedy()) }
             }

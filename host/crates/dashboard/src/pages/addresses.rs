@@ -47,7 +47,9 @@ pub(crate) fn connections_url(
 /// Parses the names of a connection from the path.
 pub(crate) fn parse_names(key: &str, id: &str) -> Result<(IntegrationKey, ConnectionId), PageError> {
     let (Ok(integration), Ok(connection)) = (key.parse(), id.parse()) else {
-        return Err(PageError::NotFound(format!("integration `{key}` has no connection `{id}`")));
+        return Err(PageError::NotFound(format!(
+            "integration `{key}` has no connection `{id}`; it may have been deleted"
+        )));
     };
     Ok((integration, connection))
 }

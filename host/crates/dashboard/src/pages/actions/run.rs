@@ -41,7 +41,10 @@ impl Action {
         let row = app.integrations.get(environment, &integration).await?;
         let found = app.functions.find_deployed(environment, row.pk, FunctionKind::Action, &name).await;
         let function = found.map_err(PageError::internal)?.ok_or_else(|| {
-            PageError::NotFound(format!("no action `{name}` is deployed for the integration `{integration}`"))
+            PageError::NotFound(format!(
+                "no action `{name}` is deployed for the integration `{integration}`; a later deployment may have \
+                 removed it"
+            ))
         })?;
         Ok(Self { integration, name, function })
     }

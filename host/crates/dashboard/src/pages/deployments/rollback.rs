@@ -81,7 +81,11 @@ async fn restore(
 }
 
 fn parse(bundle: &str, version: &str) -> Result<(BundleName, i32), PageError> {
-    let unknown = || PageError::NotFound(format!("there is no version `{version}` of a bundle `{bundle}`"));
+    let unknown = || {
+        PageError::NotFound(format!(
+            "there is no version `{version}` of a bundle `{bundle}`; choose one in the list of deployments"
+        ))
+    };
     Ok((bundle.parse().map_err(|_| unknown())?, version.parse().map_err(|_| unknown())?))
 }
 

@@ -197,5 +197,7 @@ async fn create(
 
 fn find_provider(app: &Dashboard, slug: &str) -> Result<Arc<Provider>, PageError> {
     let found = slug.parse().ok().and_then(|slug| app.catalogue.find(&slug));
-    found.ok_or_else(|| PageError::NotFound(format!("there is no provider `{slug}` in the catalogue")))
+    found.ok_or_else(|| {
+        PageError::NotFound(format!("there is no provider `{slug}` in the catalogue; choose another one"))
+    })
 }

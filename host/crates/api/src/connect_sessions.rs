@@ -484,7 +484,9 @@ fn find_known<'a>(
     key: &IntegrationKey,
 ) -> Result<&'a Integration, ApiError> {
     known.iter().find(|one| one.unique_key == *key).ok_or_else(|| {
-        ApiError::body("custom", path, format!("there is no integration `{key}` in this environment"))
+        let problem =
+            format!("there is no integration `{key}` in this environment; `GET /integrations` lists them");
+        ApiError::body("custom", path, problem)
     })
 }
 

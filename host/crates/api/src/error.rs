@@ -33,7 +33,11 @@ use syncline_web::status::{status, statuses};
 /// The body of every error response.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(example = json!({
-    "error": {"code": "unknown_connection", "message": "integration `shop` has no connection `user-1`"}
+    "error": {
+        "code": "unknown_connection",
+        "message": "integration `shop` has no connection `user-1`; check both names, or list the connections with \
+                    `GET /connections`"
+    }
 }))]
 pub struct ErrorBody {
     /// The error.
@@ -129,7 +133,9 @@ pub enum ApiError {
     Sync(#[from] SyncError),
     #[error("`base` is the default variant and always exists; use another name")]
     BaseVariant,
-    #[error("no function `{function}` is deployed for integration `{integration}`")]
+    #[error(
+        "no function `{function}` is deployed for integration `{integration}`; correct the name, or deploy it"
+    )]
     UnknownFunction { function: String, integration: IntegrationKey },
     #[error(transparent)]
     Records(#[from] RecordsError),
@@ -163,7 +169,9 @@ pub enum ApiError {
     InboundWebhook(#[from] InboundWebhookError),
     #[error(transparent)]
     Action(#[from] ActionError),
-    #[error("there is no job `{0}` in this environment, or its result has expired")]
+    #[error(
+        "there is no job `{0}` in this environment, or its result has expired; read a result before it expires"
+    )]
     UnknownJob(Uuid),
     #[error("the action is {0} and has no result yet; retry after the seconds in Retry-After")]
     ActionNotFinished(&'static str),

@@ -95,9 +95,12 @@ pub enum SessionError {
     Malformed(#[from] InvalidSessionToken),
     #[error("the session does not exist or has ended; create a new one")]
     Unknown,
-    #[error("the session does not allow integration `{0}`")]
+    #[error("the session does not allow integration `{0}`; create a session that allows it")]
     NotAllowed(IntegrationKey),
-    #[error("integration `{integration}` has no connection `{connection}`")]
+    #[error(
+        "integration `{integration}` has no connection `{connection}`; check both names, or list the connections with \
+         `GET /connections`"
+    )]
     TargetGone { integration: IntegrationKey, connection: ConnectionId },
     #[error("sessions could not be read or written")]
     Store(#[from] sqlx::Error),

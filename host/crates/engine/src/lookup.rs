@@ -9,9 +9,12 @@ use syncline_types::ids::{ConnectionId, EnvironmentPk, IntegrationKey};
 /// Why an integration or a connection was not found.
 #[derive(Debug, thiserror::Error)]
 pub enum LookupError {
-    #[error("there is no integration `{0}` in this environment")]
+    #[error("there is no integration `{0}` in this environment; `GET /integrations` lists them")]
     UnknownIntegration(IntegrationKey),
-    #[error("integration `{integration}` has no connection `{connection}`")]
+    #[error(
+        "integration `{integration}` has no connection `{connection}`; check both names, or list the connections with \
+         `GET /connections`"
+    )]
     UnknownConnection { integration: IntegrationKey, connection: ConnectionId },
     #[error("integrations and connections could not be read")]
     Store(#[from] sqlx::Error),

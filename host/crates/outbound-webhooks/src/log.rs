@@ -44,7 +44,9 @@ pub struct DeliveryDetail {
 /// Why deliveries cannot be returned or redelivered.
 #[derive(Debug, thiserror::Error)]
 pub enum DeliveryError {
-    #[error("there is no webhook delivery `{0}` in this environment")]
+    #[error(
+        "there is no webhook delivery `{0}` in this environment; list the deliveries with `GET /webhooks/deliveries`"
+    )]
     Unknown(String),
     #[error("the webhook is being sent; check its state again in a few seconds")]
     InFlight,

@@ -112,7 +112,10 @@ async fn unset(args: &EnvironmentArgs, name: &VariableName) -> anyhow::Result<()
     let environment = installation.environment(&args.environment)?;
     let stored = EnvironmentVariables::new(installation.store.clone());
     if !stored.delete(&environment, name, &installation.actor).await? {
-        bail!("environment `{}` has no variable `{name}`", environment.name);
+        bail!(
+            "environment `{}` has no variable `{name}`; `syncline env vars list` lists them",
+            environment.name
+        );
     }
     println!("removed `{name}`");
     installation.close().await

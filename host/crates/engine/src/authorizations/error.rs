@@ -14,7 +14,7 @@ use syncline_types::ids::{IntegrationKey, ProviderSlug};
 /// unverified text of a provider.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthorizationError {
-    #[error("there is no integration `{0}` in this environment")]
+    #[error("there is no integration `{0}` in this environment; `GET /integrations` lists them")]
     UnknownIntegration(IntegrationKey),
     #[error(
         "the provider `{0}` is not in this host's catalogue; add its file to SYNCLINE_PROVIDERS_DIR on every host"
@@ -36,7 +36,7 @@ pub enum AuthorizationError {
     OtherBrowser,
     #[error("the session has ended; go back to the app and start again")]
     SessionEnded,
-    #[error("the session does not allow integration `{0}`")]
+    #[error("the session does not allow integration `{0}`; create a session that allows it")]
     NotAllowed(IntegrationKey),
     #[error("access was not granted{}", provider_message(.0))]
     Denied(String),

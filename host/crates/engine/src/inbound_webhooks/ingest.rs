@@ -174,9 +174,9 @@ pub enum Ingested {
 /// Why a request is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum IngestError {
-    #[error("there is no environment {0}")]
+    #[error("there is no environment `{0}`; check the webhook URL")]
     UnknownEnvironment(Uuid),
-    #[error("there is no integration `{0}` in this environment")]
+    #[error("there is no integration `{0}` in this environment; check the webhook URL")]
     UnknownIntegration(IntegrationKey),
     #[error("webhooks from `{0}` are not supported: the catalogue has no signature scheme for it")]
     NotTaken(ProviderSlug),

@@ -49,7 +49,9 @@ pub struct InboundWebhookDetail {
 /// Why webhooks cannot be read or replayed.
 #[derive(Debug, thiserror::Error)]
 pub enum InboundWebhookError {
-    #[error("there is no inbound webhook `{0}` in this environment")]
+    #[error(
+        "there is no inbound webhook `{0}` in this environment; list the webhooks with `GET /webhooks/received`"
+    )]
     Unknown(String),
     #[error(
         "the webhook cannot be replayed: it is still being processed, or it is a handshake; try again later"

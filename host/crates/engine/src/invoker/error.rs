@@ -17,11 +17,16 @@ use syncline_types::sanitize::{sanitize_json, sanitize_text};
 /// Why an action returned no result.
 #[derive(Debug, thiserror::Error)]
 pub enum ActionError {
-    #[error("no action `{action}` is deployed for integration `{integration}`")]
+    #[error(
+        "no action `{action}` is deployed for integration `{integration}`; correct the name, or deploy it"
+    )]
     Unknown { action: FunctionName, integration: IntegrationKey },
     #[error("the input does not match the action's input model: {}", join_problems(.0))]
     Input(Vec<Problem>),
-    #[error("integration `{integration}` has no connection `{connection}`")]
+    #[error(
+        "integration `{integration}` has no connection `{connection}`; check both names, or list the connections with \
+         `GET /connections`"
+    )]
     ConnectionGone { integration: IntegrationKey, connection: ConnectionId },
     #[error("the Idempotency-Key `{0}` was used for another request; choose a new one for each request")]
     KeyReused(IdempotencyKey),

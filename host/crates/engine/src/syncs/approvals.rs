@@ -30,8 +30,8 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// Why a run cannot be approved.
 #[derive(Debug, thiserror::Error)]
 pub enum ApprovalError {
-    #[error("there is no such run in this environment")]
-    Unknown,
+    #[error("there is no run `{0}` in this environment; list the runs with `GET /runs`")]
+    Unknown(Uuid),
     #[error(
         "the run has no held deletions; only a run that ended with `{}` can be approved",
         ErrorCode::MassDeletionHeld
@@ -53,7 +53,7 @@ impl ApprovalError {
     /// The stable code.
     pub fn code(&self) -> ErrorCode {
         match self {
-            Self::Unknown => ErrorCode::UnknownRun,
+            Self::Unknown(_) => ErrorCode::UnknownRun,
             Self::NotHeld => ErrorCode::RunNotHeld,
             Self::Approved(_) => ErrorCode::RunAlreadyApproved,
             Self::Superseded => ErrorCode::RunSuperseded,
@@ -72,7 +72,7 @@ impl Syncs {
         actor: &Actor,
     ) -> Result<(), ApprovalError> {
         let mut conn = self.store.connect().await?;
-        let held = runs::find_held(&mut conn, environment, id).await?.ok_or(ApprovalError::Unknown)?;
+        let held = runs::find_held(&mut conn, environment, id).await?.ok_or(ApprovalError::Unknown(id))?;
         runs::begin_approval(&mut conn, id, actor).await?;
         drop(conn);
         failpoints::reach(Step::ApprovalBegun);

@@ -28,11 +28,15 @@ pub struct SyncSelection {
 pub enum SyncError {
     #[error(transparent)]
     Lookup(#[from] LookupError),
-    #[error("no sync `{sync}` is deployed for integration `{integration}`")]
+    #[error("no sync `{sync}` is deployed for integration `{integration}`; correct the name, or deploy it")]
     UnknownSync { sync: FunctionName, integration: IntegrationKey },
-    #[error("sync `{sync}` has no variant `{variant}` for the selected connections")]
+    #[error(
+        "sync `{sync}` has no variant `{variant}` for the selected connections; `GET /sync/status` lists its variants"
+    )]
     UnknownVariant { sync: FunctionName, variant: Variant },
-    #[error("the connection has none of the selected syncs of integration `{0}`")]
+    #[error(
+        "the connection has none of the selected syncs of integration `{0}`; `GET /sync/status` lists its syncs"
+    )]
     NoSyncs(IntegrationKey),
     #[error("the sync already has this variant; choose another name")]
     VariantExists,

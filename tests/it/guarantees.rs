@@ -12,7 +12,7 @@ fn test_path(file: &str) -> PathBuf {
     match file.strip_prefix("sdk/") {
         Some(file) => repository("guest-sdk/rust/tests").join(file),
         None if file.ends_with(".rs") => source_file(file),
-        None => repository("tests/it").join(format!("{file}.rs")),
+        None => repository("tests/it").join(format!("{}.rs", file.replace("::", "/"))),
     }
 }
 
@@ -29,7 +29,7 @@ fn source_file(file: &str) -> PathBuf {
 
 /// File and name, if the code span is the name of a test and not of a function or a setting.
 fn parse_test(code: &str) -> Option<(&str, &str)> {
-    let (file, test) = code.split_once("::")?;
+    let (file, test) = code.rsplit_once("::")?;
     let is_name =
         |text: &str| text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
     (is_name(test) && code != "file::test").then_some((file, test))

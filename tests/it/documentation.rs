@@ -6,8 +6,9 @@ use std::process::Command;
 
 use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
 use serde_json::Value;
+use syncline_types::audit_log::AuditAction;
 
-use crate::support::{Host, TestDatabase, repository};
+use crate::support::{Host, TestDatabase, between, repository};
 
 /// A page with everything that the tests check.
 struct Page {
@@ -370,6 +371,16 @@ fn the_reference_of_the_configuration_file_names_every_key() {
     let keys: BTreeSet<_> = tables.iter().flat_map(|table| table.split(", ")).collect();
     let missing: Vec<_> = keys.into_iter().filter(|key| !page.contains(key)).collect();
     assert!(missing.is_empty(), "docs/reference/syncline-toml.md and limits.md lack {missing:?}");
+}
+
+#[test]
+fn the_guide_to_the_audit_log_lists_every_action() {
+    let page =
+        std::fs::read_to_string(repository("docs/how-to/read-the-audit-log.md")).expect("the page is there");
+    let table = between(&page, "## Which actions are recorded", "\n## ");
+    let missing: Vec<_> =
+        AuditAction::ALL.iter().filter(|action| !table.contains(&format!("`{action}`"))).collect();
+    assert!(missing.is_empty(), "the table of docs/how-to/read-the-audit-log.md lacks {missing:?}");
 }
 
 #[tokio::test]

@@ -1,20 +1,16 @@
-//! Every operation with the key of one environment and the ids of another, generated from the OpenAPI document: new
-//! operations are covered without a change here.
+//! Every operation with the key or the session token of one environment and the ids of another, generated from the
+//! OpenAPI document: new operations are covered without a change here.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::operations::Operation;
-use crate::support::populated::Populated;
-use crate::support::{Api, HostOptions, Receiver, TestDatabase};
+use crate::support::populated::{PLANTED, Populated};
+use crate::support::{Api, HostOptions, Receiver, Request, TestDatabase, text};
 
 /// All that an environment shows of itself, by operation.
 async fn shown(objects: &Populated) -> Vec<(String, Value)> {
     let mut shown = Vec::new();
-    for operation in Operation::all() {
-        let is_read = operation.method == "get" && operation.needs_secret_key();
-        if !is_read || operation.path.starts_with("/proxy") || operation.path.starts_with("/audit-log") {
-            continue;
-        }
+    for operation in Operation::reads() {
         let values = objects.values(&operation);
         let mut request = operation.request(&objects.api, &values);
         if operation.path == "/records/changes" {
@@ -40,34 +36,60 @@ fn remove(value: &mut Value, name: &str) {
     }
 }
 
-/// Sends every operation with these ids and another key. Returns how many there were.
+/// Sends every operation that accepts a secret key with these ids and another key. Returns how many there were.
 async fn cross(objects: &Populated, stranger: &Api) -> usize {
     let mut sent = 0;
-    for operation in Operation::all().into_iter().filter(Operation::needs_secret_key) {
+    for operation in Operation::all().into_iter().filter(Operation::accepts_secret_key) {
         let values = objects.values(&operation);
-        let mut request = operation.request(stranger, &values).header("Accept", "application/json");
-        if let Some(body) = objects.body(&operation) {
-            request = request.json(&body);
-        }
-        let answer = request.send().await;
-        let name = operation.name();
-        for secret in objects.secrets() {
-            // An error may repeat an id of the request, but no content.
-            let is_repeated = answer.status.as_u16() >= 400 && secret != crate::support::populated::PLANTED;
-            assert!(
-                is_repeated || !answer.text().contains(secret),
-                "{name} returns `{secret}`: {}",
-                answer.text()
-            );
-        }
-        let names_object = operation.path.contains('{') && !operation.path.starts_with("/providers");
-        let is_own = operation.path.starts_with("/environment-variables");
-        if names_object && !is_own {
-            assert!(answer.status.as_u16() >= 400, "{name} answers {}: {}", answer.status, answer.text());
-        }
+        send(objects, &operation, operation.request(stranger, &values)).await;
         sent += 1;
     }
     sent
+}
+
+/// Sends every operation that accepts a session token with these ids and a session of another environment. Returns how
+/// many there were.
+async fn cross_with_sessions(objects: &Populated, stranger: &Api) -> usize {
+    let mut sent = 0;
+    for operation in Operation::all().into_iter().filter(Operation::accepts_session_token) {
+        // Waits for an outcome. A test of `oauth` reads it with another session.
+        if operation.path == "/connect/authorizations/{id}" {
+            continue;
+        }
+        // One operation ends its session.
+        let session = stranger.post("/connect/sessions", &json!({ "tags": {} })).await.expect(201).json();
+        let token = text(&session["data"]["token"]);
+        let mut values = objects.values(&operation);
+        values.insert("connect_session_token", token.to_owned());
+        let request = operation.request(&stranger.with_key(Some(token)), &values);
+        send(objects, &operation, request).await;
+        sent += 1;
+    }
+    sent
+}
+
+/// Sends a request of another environment. Fails if the response shows one of these objects.
+async fn send(objects: &Populated, operation: &Operation, request: Request) {
+    let mut request = request.header("Accept", "application/json");
+    if let Some(body) = objects.body(operation) {
+        request = request.json(&body);
+    }
+    let answer = request.send().await;
+    let name = operation.name();
+    for secret in objects.secrets() {
+        // An error may repeat an id of the request, but no content.
+        let is_repeated = answer.status.as_u16() >= 400 && secret != PLANTED;
+        assert!(
+            is_repeated || !answer.text().contains(secret),
+            "{name} returns `{secret}`: {}",
+            answer.text()
+        );
+    }
+    let names_object = operation.path.contains('{') && !operation.path.starts_with("/providers");
+    let is_own = operation.path.starts_with("/environment-variables");
+    if names_object && !is_own {
+        assert!(answer.status.as_u16() >= 400, "{name} answers {}: {}", answer.status, answer.text());
+    }
 }
 
 #[tokio::test]
@@ -84,6 +106,9 @@ async fn a_key_reaches_nothing_of_another_environment() {
     let before = shown(&objects).await;
     let sent = cross(&objects, &stranger).await;
     assert!(sent > 60, "{sent} operations");
+    let sent = cross_with_sessions(&objects, &stranger).await;
+    assert!(sent > 10, "{sent} operations");
+    objects.api.with_key(Some(&objects.session_token)).get("/connect/session").await.expect(200);
     let after = shown(&objects).await;
     assert_eq!(before.len(), after.len());
     for (before, after) in before.iter().zip(&after) {

@@ -28,7 +28,7 @@ async fn stage() -> (Stage, Api, Values) {
 /// The API with the credentials of an operation: a secret key, or a connect session token.
 fn api_for(operation: &Operation, api: &Api, values: &Values) -> Api {
     let token = &values["connect_session_token"];
-    if operation.needs_secret_key() { api.clone() } else { api.with_key(Some(token)) }
+    if operation.accepts_secret_key() { api.clone() } else { api.with_key(Some(token)) }
 }
 
 /// The paths of all objects in a schema, each with a body in which that object is `placed`.
@@ -138,7 +138,7 @@ async fn a_parameter_with_one_value_is_refused_if_it_is_repeated() {
             let mut pairs = vec![(name, "1"), (name, "1")];
             if name == token.0 {
                 pairs = vec![token, token];
-            } else if !operation.needs_secret_key() {
+            } else if !operation.accepts_secret_key() {
                 pairs.push(token);
             }
             let api = api_for(&operation, &api, &values);

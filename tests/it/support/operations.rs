@@ -41,9 +41,29 @@ impl Operation {
         format!("{} {}", self.method.to_uppercase(), self.path)
     }
 
-    /// Whether a secret key authenticates the operation.
-    pub fn needs_secret_key(&self) -> bool {
-        self.definition["security"].is_null()
+    /// The operations that read objects with a secret key. Leaves out the proxy, whose responses come from providers,
+    /// and the audit log, which needs a key of the account.
+    pub fn reads() -> Vec<Self> {
+        let is_read = |one: &Self| one.method == "get" && one.accepts_secret_key();
+        let is_left_out = |one: &Self| one.path.starts_with("/proxy") || one.path.starts_with("/audit-log");
+        Self::all().into_iter().filter(|one| is_read(one) && !is_left_out(one)).collect()
+    }
+
+    /// Whether a secret key authenticates the operation, perhaps besides other credentials.
+    pub fn accepts_secret_key(&self) -> bool {
+        // The default of the document.
+        self.definition["security"].is_null() || self.accepts("secret_key")
+    }
+
+    /// Whether the token of a connect session authenticates the operation, in a header or in the query.
+    pub fn accepts_session_token(&self) -> bool {
+        let is_token = |parameter: &Value| parameter["name"] == "connect_session_token";
+        self.accepts("session_token") || self.parameters("query").into_iter().any(is_token)
+    }
+
+    fn accepts(&self, scheme: &str) -> bool {
+        let alternatives = self.definition["security"].as_array();
+        alternatives.is_some_and(|all| all.iter().any(|one| one.get(scheme).is_some()))
     }
 
     /// Whether its responses are pages for browsers.

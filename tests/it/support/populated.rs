@@ -31,6 +31,7 @@ impl Populated {
         let setting_aside = ("[models.Item]\n", "[models.Item]\non_bad_record = \"set_aside\"\n");
         api.deploy(&Bundle::guest("hostile").replace(setting_aside.0, setting_aside.1)).await;
         api.deploy(&Bundle::guest("webhooks")).await;
+        api.patch("/integrations/hostile", &json!({ "display_name": PLANTED })).await.expect(200);
         api.put("/environment-variables/NAME", &json!({ "value": PLANTED })).await.expect(204);
 
         let connection = api.connect("hostile", json!({ "steps": 0, "note": PLANTED })).await;

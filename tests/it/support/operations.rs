@@ -109,15 +109,6 @@ impl Operation {
         self.request_with(api, values, &super::query(&query))
     }
 
-    /// Like [`request`](Self::request), for an operation that reads. Does not wait for changes, and reads no stream.
-    pub fn read_request(&self, api: &Api, values: &Values) -> Request {
-        let request = match self.path {
-            "/records/changes" => self.request_with(api, values, "model=Item&wait=0"),
-            _ => self.request(api, values),
-        };
-        request.header("Accept", "application/json")
-    }
-
     /// A request with this query.
     pub fn request_with(&self, api: &Api, values: &Values, query: &str) -> Request {
         let mut path = self.path.to_owned();

@@ -148,7 +148,7 @@ async fn an_encryption_key_is_replaced_without_downtime() {
     assert!(rotated.starts_with("encrypted 0 data keys again"), "the command can be repeated: {rotated}");
     let audited =
         "SELECT environment_name || ' ' || details::text FROM audit_log WHERE action = 'data_key.rewrapped'";
-    assert_eq!(db.texts(audited).await, [r#"dev {"encryption_key": "new", "version": 1}"#]);
+    assert_eq!(db.texts(audited).await, [r#"dev {"version": 1, "encryption_key": "new"}"#]);
     check(&host, "c1").await;
 
     let only_new = start(&new).await;

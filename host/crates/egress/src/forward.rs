@@ -41,6 +41,8 @@ pub struct ForwardedBody {
     pub buffer: Option<TakeMemory>,
 }
 
+/// The pauses of a client may always take this long together.
+const MIN_PAUSES: Duration = Duration::from_secs(60);
 /// The rate at which a client must send a body on average.
 const MIN_BYTES_PER_SECOND: u64 = 16 << 10;
 
@@ -104,6 +106,7 @@ impl EgressGateway {
             max_bytes: self.settings.max_forward_bytes,
             max_buffered_bytes: self.settings.kept_forward_bytes,
             idle: self.settings.forward_timeout,
+            max_pauses: self.settings.forward_timeout.max(MIN_PAUSES),
             min_bytes_per_second: MIN_BYTES_PER_SECOND,
         };
         if body.announced_bytes.is_some_and(|length| length > limits.max_bytes) {

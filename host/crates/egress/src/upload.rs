@@ -28,14 +28,16 @@ pub(super) struct UploadLimits {
     /// Up to this many bytes are buffered, so that the body can be sent again.
     pub max_buffered_bytes: usize,
     pub idle: Duration,
-    /// The rate at which the client must send on average, after the first `idle` of waiting.
+    /// How long all pauses of the client may take together, besides the time at the minimum rate.
+    pub max_pauses: Duration,
+    /// The rate at which the client must send on average.
     pub min_bytes_per_second: u64,
 }
 
 impl UploadLimits {
     /// How long all waiting for the client may take together, if so many bytes have arrived.
     fn max_wait(&self, read_bytes: u64) -> Duration {
-        self.idle + Duration::from_secs(read_bytes / self.min_bytes_per_second)
+        self.max_pauses + Duration::from_secs(read_bytes / self.min_bytes_per_second)
     }
 }
 
@@ -331,6 +333,7 @@ mod tests {
         max_bytes: 10,
         max_buffered_bytes: 4,
         idle: Duration::from_millis(20),
+        max_pauses: Duration::from_millis(100),
         min_bytes_per_second: 100,
     };
 
@@ -402,7 +405,8 @@ mod tests {
                 Ok(Bytes::from_static(b"a"))
             });
             let (idle, min_bytes_per_second) = (Duration::from_millis(100), bytes_per_second);
-            upload(Box::pin(incoming), UploadLimits { idle, min_bytes_per_second, ..LIMITS }, None)
+            let limits = UploadLimits { idle, min_bytes_per_second, ..LIMITS };
+            upload(Box::pin(incoming), limits, None)
         };
         let fast_enough = sent_with(1);
         assert_eq!(read(begin(&fast_enough)).await.unwrap(), "aaaaaaaaaa");

@@ -388,7 +388,7 @@ async fn a_second_host_serves_the_deployments_of_the_first() {
     stage.host.deploy(&changed).await;
     eventually("the deployment is active on the other host", async || {
         let answer = there.action("spin", &Value::Null).await;
-        (answer.refusal().1 == "limit_exceeded" && answer.message().contains("200ms")).then_some(())
+        (answer.refusal().1 == "limit_exceeded" && answer.message().contains("0.2 s")).then_some(())
     })
     .await;
 }

@@ -44,8 +44,10 @@ const BATCH_BYTES: usize = 1_000_000;
 
 /// Saves, updates and deletes records of one model in batches. Each batch is one transaction.
 ///
-/// Changes that are still in the writer when it is dropped are not saved, so end with [`finish`](Self::finish). A
-/// function that returns without an error after that fails with the code `unsaved-changes`. A sync of several models uses a writer for each, and sets the checkpoint on the writer that it finishes last.
+/// Changes and a checkpoint that are still in the writer when it is dropped are not saved, so end with
+/// [`finish`](Self::finish). A function that returns without an error after that fails with the code
+/// `unsaved-changes`. A sync of several models uses a writer for each, and sets the checkpoint on the writer that it
+/// finishes last.
 #[derive(Debug)]
 #[must_use = "pending changes are only saved by `finish`"]
 pub struct Writer {
@@ -223,7 +225,7 @@ impl Writer {
 }
 
 thread_local! {
-    /// The changes that a dropped writer has not saved, for the error of a function that returns without one.
+    /// What a dropped writer has not saved, for the error of a function that returns without one.
     static UNSAVED: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
@@ -234,14 +236,18 @@ pub(crate) fn take_unsaved() -> Option<Error> {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        if self.pending_records > 0 {
-            let (left, model) = (self.pending_records, &self.model);
-            let changes = if left == 1 { "change was" } else { "changes were" };
-            let message = format!(
-                "{left} {changes} not saved to `{model}`, because the writer was dropped without `finish`"
-            );
-            log::warn!("{message}");
-            UNSAVED.set(Some(message));
-        }
+        let lost = match self.pending_records {
+            0 if self.checkpoint.is_none() => return,
+            0 => "the checkpoint was".to_owned(),
+            1 => "1 change was".to_owned(),
+            changes => format!("{changes} changes were"),
+        };
+        let model = &self.model;
+        let message = format!(
+            "{lost} not saved to `{model}` when the writer was dropped; call `finish` on each writer, and do not \
+             ignore its error"
+        );
+        log::warn!("{message}");
+        UNSAVED.set(Some(message));
     }
 }

@@ -125,3 +125,16 @@ fn a_dropped_writer_logs_unsaved_changes() {
     assert_eq!(log[0].level, Level::Warn);
     assert!(log[0].message.starts_with("1 change was not saved to `Item`"), "{}", log[0].message);
 }
+
+#[test]
+fn a_dropped_writer_logs_an_unsaved_checkpoint() {
+    let host = Host::new();
+    let mut writer = Writer::new("Item");
+    writer.save(&item(1)).unwrap();
+    writer.flush().unwrap();
+    writer.cursor("after 1");
+    drop(writer);
+    let log = host.log();
+    assert_eq!(log.len(), 1);
+    assert!(log[0].message.starts_with("the checkpoint was not saved to `Item`"), "{}", log[0].message);
+}

@@ -21,7 +21,10 @@ src/index.ts.
   --timings        print how long each step has taken`;
 
 const SDK = dirname(fileURLToPath(import.meta.url));
-const WIT = join(SDK, "..", "wit");
+const PACKAGE = dirname(SDK);
+const WIT = join(PACKAGE, "wit");
+/** Copied from the repository when the SDK is built. */
+const INTERFACES = join(WIT, "deps", "syncline-integration");
 
 const ENGINE = (createRequire(import.meta.url)("componentize-qjs/package.json") as { version: string }).version;
 
@@ -48,6 +51,12 @@ async function main(): Promise<void> {
     return;
   }
   if (values.out === undefined) throw new Mistake(`\`--out FILE.wasm\` is missing\n\n${USAGE}`);
+  if (!existsSync(join(INTERFACES, "world.wit"))) {
+    throw new Mistake(
+      `the WIT files of @syncline/sdk are missing in ${INTERFACES}. In a copy of the Syncline repository, ` +
+        `run \`npm run build\` in ${PACKAGE}. Otherwise, install the package again`,
+    );
+  }
   const options = { project: process.cwd(), out: resolve(values.out), timings: values.timings ?? false };
   if (values.watch) await watch(options);
   else await buildOnce(options);

@@ -1,7 +1,7 @@
 // The command `syncline-componentize`, run in small projects.
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { cpSync, mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -79,6 +79,20 @@ for (const [name, files, message] of REJECTED) {
     assert.match(stderr, message);
   });
 }
+
+test("missing WIT files are an error that names the command which creates them", (context) => {
+  const folder = project(context, { "src/index.ts": ECHO });
+  const sdk = join(realpathSync(folder), "sdk");
+  cpSync(join(SDK, "dist"), join(sdk, "dist"), { recursive: true });
+  cpSync(join(SDK, "package.json"), join(sdk, "package.json"));
+  symlinkSync(join(SDK, "node_modules"), join(sdk, "node_modules"));
+  const command = [join(sdk, "dist/componentize.js"), "--out", "build/out.wasm"];
+  const { status, stderr } = spawnSync(process.execPath, command, { cwd: folder, encoding: "utf8" });
+  assert.equal(status, 1);
+  assert.ok(stderr.startsWith(`error: the WIT files of @syncline/sdk are missing in ${sdk}/wit`), stderr);
+  assert.ok(stderr.includes(`run \`npm run build\` in ${sdk}.`), stderr);
+  assert.doesNotMatch(stderr, /top level of each module/);
+});
 
 test("a missing option shows the usage", (context) => {
   const { status, stderr } = build(project(context, {}), "--timings");

@@ -68,7 +68,10 @@ impl Script {
 
     fn how_to_install(self) -> &'static str {
         match self {
-            Self::TypeScript => "run `npm install` in it; its package.json must depend on `@syncline/sdk`",
+            Self::TypeScript => {
+                "run `npm install` in it; its package.json must depend on `@syncline/sdk`. If it depends on a folder, \
+                 run `npm install` and `npm run build` in that folder first"
+            }
             Self::Python => {
                 "install its dependencies with `python3 -m venv .venv` and `.venv/bin/pip install --editable .`; its \
                  pyproject.toml must depend on `syncline-sdk[build]`"

@@ -107,6 +107,18 @@ async fn an_unhandled_error_of_the_provider_is_passed_on() {
 }
 
 #[tokio::test]
+async fn a_function_that_loses_changes_fails_in_each_language() {
+    for language in LANGUAGES {
+        let scene = Scene::start(language).await;
+        let failed = scene.call("lose-changes", Value::Null).await;
+        assert_eq!(failed.refusal(), (400, "action_script_runtime_error".to_owned()), "{language}");
+        assert_eq!(failed.json()["error"]["payload"]["code"], "unsaved-changes", "{language}");
+        let message = failed.message();
+        assert!(message.starts_with("1 change was not saved to `Item`"), "{language}: {message}");
+    }
+}
+
+#[tokio::test]
 async fn a_sync_saves_pages_with_a_checkpoint() {
     for language in LANGUAGES {
         let scene = Scene::start(language).await;

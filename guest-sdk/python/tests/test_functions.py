@@ -151,6 +151,78 @@ def test_functions_have_only_the_rights_of_their_table(host: Host) -> None:
         assert failed.value.code == code
 
 
+def test_a_function_that_loses_changes_fails(host: Host) -> None:
+    fails = False
+
+    @sync
+    def customers() -> None:
+        Writer("Customer").save({"id": "a"})
+        if fails:
+            raise Error("other", "another error")
+
+    @sync(name="nothing")
+    def nothing() -> None: ...
+
+    with pytest.raises(Error, match="^1 change was not saved to `Customer` .* `with` statement") as failed:
+        host.call(customers)
+    assert failed.value.code == "unsaved-changes"
+    fails = True
+    with pytest.raises(Error) as failed:
+        host.call(customers)
+    assert failed.value.code == "other", "its own error is more important"
+    found = functions.find("sync", "nothing")
+    assert found is not None and found.invoke(None) is None, "the next call starts anew"
+
+
+def test_every_writer_without_finish_is_named_with_its_number_of_changes(host: Host) -> None:
+    kept: list[Writer] = []
+
+    @sync
+    def customers() -> None:
+        # References that outlive the function make no difference.
+        kept.extend([Writer("Customer"), Writer("Customer"), Writer("Order")])
+        saved, moved, lost = kept
+        saved.save({"id": "a"})
+        saved.finish()
+        moved.cursor("evt_9")
+        lost.delete(1)
+        lost.delete(2)
+
+    problem = "^the checkpoint was not saved to `Customer`, and 2 changes were not saved to `Order` when"
+    with pytest.raises(Error, match=problem) as failed:
+        host.call(customers)
+    assert failed.value.code == "unsaved-changes"
+    assert host.records("Customer") == [{"id": "a"}]
+
+
+def test_a_function_that_ends_with_a_rejected_batch_fails(host: Host) -> None:
+    @sync
+    def customers() -> None:
+        try:
+            with Writer("Customer") as customers:
+                customers.save({"name": "no id"})
+        except Error:
+            pass
+
+    with pytest.raises(Error, match="^1 change was not saved to `Customer`") as failed:
+        host.call(customers)
+    assert failed.value.code == "unsaved-changes"
+
+
+def test_changes_that_an_exception_discards_are_not_lost(host: Host) -> None:
+    @sync
+    def customers() -> None:
+        try:
+            with Writer("Customer") as customers:
+                customers.save({"id": "a"})
+                raise KeyError("boom")
+        except KeyError:
+            pass
+
+    host.call(customers)
+    assert host.records("Customer") == []
+
+
 def test_a_function_without_a_table_is_named(host: Host) -> None:
     @sync
     def orders() -> None: ...

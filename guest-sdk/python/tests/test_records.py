@@ -32,15 +32,6 @@ def test_an_exception_discards_what_is_not_saved(host: Host) -> None:
         customers.save_all(Customer(id) for id in "abc")
         raise KeyError("boom")
     assert [record["id"] for record in host.records("Customer")] == ["a", "b"]
-    del customers
-    assert host.log == []
-
-
-def test_a_writer_without_finish_is_logged(host: Host) -> None:
-    customers = Writer("Customer")
-    customers.save(Customer("a"))
-    del customers
-    assert host.log[0].message == "1 changes of `Customer` were not saved, because `finish` was not called"
 
 
 def test_saving_the_same_record_again_changes_nothing(host: Host) -> None:
@@ -80,7 +71,6 @@ def test_a_record_needs_an_id(host: Host, record: object) -> None:
     with pytest.raises(Error) as failed:
         customers.flush()
     assert failed.value.code == "invalid-records"
-    customers._discard()
 
 
 def test_values_that_json_cannot_represent_are_refused(host: Host) -> None:

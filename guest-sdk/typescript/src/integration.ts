@@ -1,7 +1,7 @@
 /** The functions of an integration, and their registration. */
 import { SynclineError } from "./error.ts";
 import * as json from "./json.ts";
-import { reportUnfinished } from "./records.ts";
+import { takeUnsaved } from "./records.ts";
 import { name as sdkName, version as sdkVersion } from "./version.ts";
 
 type MaybePromise<T> = T | Promise<T>;
@@ -175,11 +175,13 @@ export class Integration {
         broken(error);
         return;
       }
-      reportUnfinished(true);
-      succeeded(text);
+      const unsaved = takeUnsaved();
+      if (unsaved === undefined) succeeded(text);
+      else failed(unsaved);
     };
     const broken = (error: unknown): void => {
-      reportUnfinished(false);
+      // The function's own error is more important.
+      takeUnsaved();
       failed(error);
     };
     let result: unknown;

@@ -2,7 +2,6 @@
 import { calling, SynclineError } from "./error.ts";
 import { host, type Change } from "./host.ts";
 import * as json from "./json.ts";
-import * as log from "./log.ts";
 
 /** The id of a record: an integer, or a string of 1 to 255 bytes. Ids are stored as strings. */
 export type Id = string | number | bigint;
@@ -32,14 +31,14 @@ const BATCH_CHARACTERS = 1_000_000;
 
 type Pending = { tag: "save" | "update"; items: string[] } | { tag: "delete"; ids: string[] };
 
-/** Writers of the current run with unsaved changes. */
+/** Writers of the current run with changes or a checkpoint that are not saved yet. */
 const unfinished = new Set<Writer<never>>();
 
 /**
  * Saves, updates and deletes records of one model in batches. Each batch is one transaction. No method needs `await`.
  *
- * Changes are saved by `finish`, so end with it. A sync of several models uses a writer for each, and sets the
- * checkpoint on the writer that it finishes last.
+ * Changes are saved by `finish`, so end with it. Otherwise, the run fails with `unsaved-changes`. A sync of several
+ * models uses a writer for each, and sets the checkpoint on the writer that it finishes last.
  */
 export class Writer<T extends object = Record<string, unknown>> {
   readonly #model: string;
@@ -167,14 +166,14 @@ export class Writer<T extends object = Record<string, unknown>> {
 
 type DeepPartial<T> = T extends readonly unknown[] ? T : T extends object ? { [K in keyof T]?: DeepPartial<T[K]> } : T;
 
-/** Warns about changes that a run that succeeded has not saved, and forgets them. */
-export function reportUnfinished(succeeded: boolean): void {
-  if (unfinished.size === 0) return;
-  for (const writer of unfinished) {
-    const { model, changes } = writer.pending;
-    if (succeeded) {
-      log.warn(`${changes} changes of \`${model}\` were not saved, because \`finish\` was not called on the writer`);
-    }
-  }
+/** Returns and forgets the error for changes that the writers of a run have not saved. */
+export function takeUnsaved(): SynclineError | undefined {
+  if (unfinished.size === 0) return undefined;
+  const lost = [...unfinished].map(({ pending: { model, changes } }) => {
+    const what = changes === 0 ? "the checkpoint was" : changes === 1 ? "1 change was" : `${changes} changes were`;
+    return `${what} not saved to \`${model}\``;
+  });
   unfinished.clear();
+  const next = "call `finish()` on each writer, and do not ignore its error";
+  return new SynclineError("unsaved-changes", `${lost.join(", and ")} when the function returned; ${next}`);
 }

@@ -152,9 +152,42 @@ test("a writer commits a batch when it is full", async () => {
   assert.deepEqual(host.commits().map(({ changes }) => changes.length), [2, 2, 1]);
 });
 
-test("changes without `finish` are reported in the log", async () => {
-  const host = await syncing(() => new Writer<Everything>("Everything").save(everything));
-  assert.match(host.log()[0]?.message ?? "", /1 changes of `Everything` were not saved/);
+test("a function that loses changes fails", async () => {
+  const forgets = () => new Writer<Everything>("Everything").save(everything);
+  await assert.rejects(syncing(forgets), fails("unsaved-changes", /^1 change was not saved to `Everything` .*call `finish/));
+  await assert.rejects(syncing(async () => forgets()), fails("unsaved-changes"), "an async function");
+  const own = syncing(() => {
+    forgets();
+    throw new SynclineError("other", "another error");
+  });
+  await assert.rejects(own, fails("other"), "its own error is more important");
+  await syncing(() => undefined);
+});
+
+test("every writer without `finish` is named with its number of changes", async () => {
+  const forgets = () => {
+    const things = new Writer<Everything>("Everything", { batchRecords: 2 });
+    things.saveAll([everything, { ...everything, id: 8 }]);
+    things.cursor("8");
+    const entries = new Writer("Audit-Entry");
+    entries.delete(1);
+    entries.delete(2);
+  };
+  const lost = /^the checkpoint was not saved to `Everything`, and 2 changes were not saved to `Audit-Entry` when/;
+  await assert.rejects(syncing(forgets), fails("unsaved-changes", lost));
+});
+
+test("a function that ends with a rejected batch fails, even if it ignores the error", async () => {
+  const ignores = () => {
+    const writer = new Writer("Everything");
+    writer.save({ id: 1 });
+    try {
+      writer.finish();
+    } catch {
+      return;
+    }
+  };
+  await assert.rejects(syncing(ignores), fails("unsaved-changes", /^1 change was not saved/));
 });
 
 test("records that do not match their model are rejected with index, path and problem", async () => {

@@ -38,6 +38,12 @@ def refuse() -> None:
     http.get("/refuse?403").send_ok()
 
 
+@action
+def lose_changes() -> None:
+    """Returns without saving a change."""
+    Writer("Item").delete(1)
+
+
 @sync
 def items() -> None:
     """Saves a list."""

@@ -10,6 +10,7 @@ from typing import Any, Generic, Literal, TypeVar, get_type_hints, overload
 from . import _json
 from ._typed import Mismatch, read, write
 from .error import Error
+from .records import all_saved
 
 Kind = Literal["sync", "action", "webhook", "lifecycle"]
 Event = Literal["connection-validating", "connection-created", "connection-deleting"]
@@ -51,7 +52,14 @@ class Function:
     takes_input: bool
 
     def invoke(self, input: str | None) -> str | None:
-        """Calls the function with a JSON text and returns its output as a JSON text."""
+        """Calls the function with a JSON text and returns its output as a JSON text.
+
+        Raises an `Error` with the code `unsaved-changes` if the function returns with changes that it has not saved.
+        """
+        with all_saved():
+            return self._invoke(input)
+
+    def _invoke(self, input: str | None) -> str | None:
         hints = get_type_hints(self.call)
         arguments = []
         if self.takes_input:

@@ -8,11 +8,13 @@ with Writer("Customer") as customers:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, overload
 
-from . import _json, log
+from . import _json
 from ._host import Change, Counts, host
 from ._typed import Mismatch, read, write
 from .error import Error
@@ -50,8 +52,9 @@ class Writer:
     """Saves, updates and deletes records of one model in batches. Each batch is one transaction.
 
     Use it in a `with` statement, which saves the remaining changes at the end of the block, or call `finish`. If the
-    block raises an exception, the changes since the last batch are not saved. A sync of several models uses a writer
-    for each, and sets the checkpoint on the writer that it finishes last.
+    block raises an exception, the changes since the last batch are not saved. A function that returns without saving
+    the changes of a writer fails with `unsaved-changes`. A sync of several models uses a writer for each, and sets the
+    checkpoint on the writer that it finishes last.
     """
 
     def __init__(self, model: str, *, variant: str | None = None, batch_records: int = BATCH_RECORDS) -> None:
@@ -97,13 +100,13 @@ class Writer:
         batch, the last one is used.
         """
         try:
-            self._checkpoint = _json.dumps(write(checkpoint))
+            self._set_checkpoint(_json.dumps(write(checkpoint)))
         except (TypeError, ValueError) as problem:
             raise Error("invalid-checkpoint", f"could not write the checkpoint as JSON: {problem}") from None
 
     def cursor(self, cursor: str) -> None:
         """Sets a checkpoint that consists of one text. Read it with `checkpoint.cursor`."""
-        self._checkpoint = _json.dumps({"cursor": cursor})
+        self._set_checkpoint(_json.dumps({"cursor": cursor}))
 
     def flush(self) -> None:
         """Saves all pending changes now, with the checkpoint if one is set."""
@@ -132,20 +135,13 @@ class Writer:
         else:
             self._discard()
 
-    def __del__(self) -> None:
-        if getattr(self, "_records", 0):
-            try:
-                log.warn(f"{self._records} changes of `{self._model}` were not saved, because `finish` was not called")
-            except RuntimeError:
-                # The fake host of a test is already closed.
-                pass
-
     def _add(self, kind: Literal["save", "update", "delete"], text: str) -> None:
         if not self._pending or self._pending[-1][0] != kind:
             self._pending.append((kind, []))
         self._pending[-1][1].append(text)
         self._records += 1
         self._characters += len(text) + 1
+        self._remember()
         if self._records >= self._batch_records or self._characters >= BATCH_CHARACTERS:
             self.flush()
 
@@ -160,7 +156,48 @@ class Writer:
             return Change(kind, self._model, self._variant, ids=tuple(texts))
         return Change(kind, self._model, self._variant, items=f"[{','.join(texts)}]")
 
+    def _set_checkpoint(self, text: str) -> None:
+        self._checkpoint = text
+        self._remember()
+
+    def _remember(self) -> None:
+        unfinished = _unfinished.get()
+        if unfinished is not None:
+            unfinished[self] = None
+
     def _discard(self) -> None:
         self._pending = []
         self._records = self._characters = 0
         self._checkpoint = None
+        unfinished = _unfinished.get()
+        if unfinished is not None:
+            unfinished.pop(self, None)
+
+    def _unsaved(self) -> str:
+        """What is not saved yet, such as "2 changes were not saved to `Customer`"."""
+        changes = self._records
+        lost = "the checkpoint was" if changes == 0 else "1 change was" if changes == 1 else f"{changes} changes were"
+        return f"{lost} not saved to `{self._model}`"
+
+
+# The writers of the current call with changes or a checkpoint that are not saved yet, in the order of their first
+# change. A context variable, because tests can call functions in several threads.
+_unfinished: ContextVar[dict[Writer, None] | None] = ContextVar("syncline_unfinished", default=None)
+
+
+@contextmanager
+def all_saved() -> Iterator[None]:
+    """Raises an `Error` if the block ends without an exception, but writers have changes that are not saved."""
+    unfinished: dict[Writer, None] = {}
+    token = _unfinished.set(unfinished)
+    try:
+        yield
+    finally:
+        _unfinished.reset(token)
+    if unfinished:
+        lost = ", and ".join(writer._unsaved() for writer in unfinished)
+        raise Error(
+            "unsaved-changes",
+            f"{lost} when the function returned; use each writer in a `with` statement, or call `finish()`, "
+            "and do not ignore the error",
+        )

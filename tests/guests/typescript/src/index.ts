@@ -25,6 +25,10 @@ const refuse = action("Ends with the provider's error.", async () => {
   await ok(fetch("/refuse?403"));
 });
 
+const loseChanges = action("Returns without saving a change.", async () => {
+  new Writer("Item").delete(1);
+});
+
 const items = sync("Saves a list.", async () => {
   const writer = new Writer<{ id: number; name: string }>("Item");
   const paging = Paging.cursor("/next", "after", { items: "/items", start: checkpoint.cursor() });
@@ -36,4 +40,4 @@ const items = sync("Saves a list.", async () => {
   writer.finish();
 });
 
-export default integration({ syncs: { items }, actions: { fetch: fetchUrl, fail, refuse } });
+export default integration({ syncs: { items }, actions: { fetch: fetchUrl, fail, refuse, "lose-changes": loseChanges } });

@@ -130,7 +130,14 @@ fn flag(name: &'static str, text: Option<&str>) -> Result<bool, ApiError> {
         ("accept_capabilities" = Option<bool>, Query, description = "Accepts the capabilities that the active version does not have, which the plan lists as `new_capabilities`. Default: `false`."),
         ("Bundle-Signature" = Option<String>, Header, description = "The content of the bundle's `.minisig` file, as base64."),
     ),
-    request_body(content = String, content_type = "application/x-tar", description = "The bundle, a tar archive"),
+    request_body(content = String, content_type = "application/x-tar", description = "The bundle, a tar archive",
+        example = json!("The bytes of build/bundle.tar")),
+    // The body is a file, which the API reference cannot derive from the schema.
+    extensions(("x-codeSamples" = json!([{
+        "lang": "shell",
+        "label": "curl",
+        "source": "curl \"$SYNCLINE_URL/deployments\" -H \"Authorization: Bearer $SYNCLINE_SECRET_KEY\" \\\n    -H \"Content-Type: application/x-tar\" --data-binary @build/bundle.tar",
+    }]))),
     responses(
         (
             status = 200, description = "The deployment, or the plan",

@@ -19,6 +19,7 @@ mod environment;
 mod environment_variables;
 mod environments;
 mod error;
+mod examples;
 mod extract;
 mod functions;
 mod health;
@@ -304,6 +305,7 @@ fn document(routes: OpenApi) -> OpenApi {
         components.add_security_scheme(name, SecurityScheme::Http(bearer.build()));
     }
     schemas::describe(&mut openapi);
+    examples::describe(&mut openapi);
     routes::describe_special_names(&mut openapi.paths);
     refusals::share(&mut openapi);
     openapi

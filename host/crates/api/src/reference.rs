@@ -87,27 +87,26 @@ mod tests {
         items.collect()
     }
 
-    /// The JSON contents of an operation's request and of its successful responses, with a name for each.
-    fn json_contents(operation: &Value) -> Vec<(String, &Value)> {
-        let mut bodies = vec![("request".to_owned(), &operation["requestBody"])];
-        for (status, response) in operation["responses"].as_object().unwrap() {
-            if status.starts_with('2') {
-                bodies.push((format!("response {status}"), response));
-            }
-        }
-        let contents = bodies.into_iter().filter_map(|(name, body)| {
-            body.pointer("/content/application~1json").map(|content| (name, content))
+    /// All contents of an operation's request and the JSON contents of its successful responses, with a name for each.
+    fn contents(operation: &Value) -> Vec<(String, &Value)> {
+        let request = operation["requestBody"]["content"].as_object().into_iter().flatten();
+        let request = request.map(|(kind, content)| (format!("request {kind}"), content));
+        let responses = operation["responses"].as_object().unwrap().iter();
+        let responses = responses.filter(|(status, _)| status.starts_with('2'));
+        let responses = responses.filter_map(|(status, response)| {
+            let content = response.pointer("/content/application~1json")?;
+            Some((format!("response {status}"), content))
         });
-        contents.collect()
+        request.chain(responses).collect()
     }
 
-    /// Describes what is wrong with the example of a content, if anything.
+    /// Describes what is wrong with the example of a content or parameter, if anything.
     fn example_problem(document: &Value, content: &Value) -> Option<String> {
         let Some(example) = content.get("example") else { return Some("has no example".to_owned()) };
         let schema = content.get("schema").cloned().unwrap_or_else(|| json!({}));
         // References in the schema start at the root of the document.
         let schema = json!({ "allOf": [schema], "components": document["components"] });
-        let validator = jsonschema::validator_for(&schema).unwrap();
+        let validator = jsonschema::options().should_validate_formats(true).build(&schema).unwrap();
         let errors: Vec<_> = validator
             .iter_errors(example)
             .map(|error| format!("{error} at `{}`", error.instance_path()))
@@ -138,13 +137,28 @@ mod tests {
     }
 
     #[test]
-    fn every_json_body_has_an_example_that_matches_its_schema() {
+    fn every_body_has_an_example_that_matches_its_schema() {
         let document = serde_json::to_value(crate::openapi()).unwrap();
         let mut problems = Vec::new();
         for (name, operation) in operations(&document) {
-            for (body, content) in json_contents(operation) {
+            for (body, content) in contents(operation) {
                 let problem = example_problem(&document, content);
                 problems.extend(problem.map(|problem| format!("{name}: {body} {problem}")));
+            }
+        }
+        assert!(problems.is_empty(), "{}", problems.join("\n"));
+    }
+
+    #[test]
+    fn every_parameter_has_an_example_that_matches_its_schema() {
+        let document = serde_json::to_value(crate::openapi()).unwrap();
+        let mut problems = Vec::new();
+        for (name, operation) in operations(&document) {
+            for parameter in operation["parameters"].as_array().into_iter().flatten() {
+                let problem = example_problem(&document, parameter);
+                problems.extend(
+                    problem.map(|problem| format!("{name}: parameter {} {problem}", parameter["name"])),
+                );
             }
         }
         assert!(problems.is_empty(), "{}", problems.join("\n"));

@@ -60,11 +60,89 @@ async fn a_role_limits_pages_and_actions() {
         viewer.submit("/dashboard/profile", path, fields).await.expect(403);
     }
     // A new role takes effect with the next request.
-    let page = ada.get("/dashboard/accounts").await.expect(200).text();
-    let row = page.split("<tr>").find(|row| row.contains("developer@example.com")).expect("it is listed");
-    let action = between(row, "action=\"", "\"");
-    ada.submit("/dashboard/accounts", &action, &[("role", "viewer")]).await.expect(303);
+    let account = account_of(&ada, "developer@example.com").await;
+    ada.submit("/dashboard/accounts", &format!("{account}/role"), &[("role", "viewer")]).await.expect(303);
     developer.get("/dashboard/environments/dev/variables").await.expect(403);
+}
+
+#[tokio::test]
+async fn only_administrators_change_accounts() {
+    let db = TestDatabase::create().await;
+    let host = Host::spawn(&db).await;
+    let ada = Person::administrator(&host, &db).await;
+    let viewer = ada.invite(&host, "viewer@example.com", "viewer").await;
+    let developer = ada.invite(&host, "developer@example.com", "developer").await;
+    let accounts = "SELECT email || ' ' || role FROM accounts ORDER BY email";
+    let before = db.texts(accounts).await;
+    let links = "SELECT count(*) FROM audit_log WHERE action = 'account.password_link_created'";
+    for email in ["ada@example.com", "viewer@example.com", "developer@example.com"] {
+        let account = account_of(&ada, email).await;
+        // No page shows these forms to them.
+        for person in [&viewer, &developer] {
+            for (command, fields) in
+                [("role", &[("role", "administrator")][..]), ("link", &[]), ("delete", &[])]
+            {
+                let path = format!("{account}/{command}");
+                person.submit("/dashboard/profile", &path, fields).await.expect(403);
+            }
+        }
+    }
+    assert_eq!(db.texts(accounts).await, before);
+    assert_eq!(db.number(links).await, 0);
+}
+
+/// The path of the forms about an account.
+async fn account_of(administrator: &Person, email: &str) -> String {
+    let page = administrator.get("/dashboard/accounts").await.expect(200).text();
+    let role = format!("Role of {email}");
+    let row = page.split("<tr>").find(|row| row.contains(&role)).expect("the account is listed");
+    between(row, "action=\"", "/role\"")
+}
+
+#[tokio::test]
+async fn changes_of_accounts_have_entries_in_the_audit_log() {
+    let db = TestDatabase::create().await;
+    let host = Host::spawn(&db).await;
+    let ada = Person::administrator(&host, &db).await;
+    let grace = ada.invite(&host, "grace@example.com", "viewer").await;
+    let account = account_of(&ada, "grace@example.com").await;
+    let change = async |command: &str, fields: &[(&str, &str)], status: u16| {
+        ada.submit("/dashboard/accounts", &format!("{account}/{command}"), fields).await.expect(status);
+    };
+    change("role", &[("role", "developer")], 303).await;
+    change("link", &[], 200).await;
+    let fields = [("current_password", PASSWORD), ("new_password", "a new long password")];
+    grace.submit("/dashboard/profile", "/dashboard/profile/password", &fields).await.expect(303);
+    Person::sign_in(&host, "grace@example.com", PASSWORD).await.expect_err("the password is wrong");
+    Person::sign_in(&host, "grace@example.com", "a new long password").await.expect("it is right");
+    grace.submit("/dashboard/profile", "/dashboard/sign-out", &[]).await.expect(303);
+    change("delete", &[], 303).await;
+    let author = "CASE actor_kind WHEN 'account' THEN actor_name ELSE actor_kind END";
+    let entries = db
+        .texts(&format!(
+            "SELECT {author} || ': ' || action || ' ' || target FROM audit_log WHERE action LIKE 'account.%' ORDER BY pk"
+        ))
+        .await;
+    assert_eq!(
+        entries,
+        [
+            "command_line: account.created ada@example.com",
+            "ada@example.com: account.password_changed ada@example.com",
+            "ada@example.com: account.signed_in ada@example.com",
+            "ada@example.com: account.created grace@example.com",
+            "grace@example.com: account.password_changed grace@example.com",
+            "grace@example.com: account.signed_in grace@example.com",
+            "ada@example.com: account.role_changed grace@example.com",
+            "ada@example.com: account.password_link_created grace@example.com",
+            "grace@example.com: account.password_changed grace@example.com",
+            "grace@example.com: account.signed_in grace@example.com",
+            "grace@example.com: account.signed_out grace@example.com",
+            "ada@example.com: account.deleted grace@example.com",
+        ]
+    );
+    let roles = "SELECT (details->>'from') || ' ' || (details->>'to') FROM audit_log \
+                 WHERE action = 'account.role_changed'";
+    assert_eq!(db.texts(roles).await, ["viewer developer"]);
 }
 
 #[tokio::test]

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 use sqlx::Connection as _;
 
 use crate::support::{
-    Answer, Api, Bundle, Host, HostOptions, KEY, OAuthScene, Request, SECRET_KEY, SHOP_KEY, Shop, Stage,
-    TestDatabase, eventually, query, text,
+    Answer, Api, Bundle, Echo, Host, HostOptions, KEY, OAuthScene, Person, Request, SECRET_KEY, SHOP_KEY,
+    Shop, Stage, TestDatabase, eventually, query, text,
 };
 
 const PLANTED: &str = "planted-secret-of-the-audit-log-77d0";
@@ -63,9 +63,11 @@ async fn every_change_has_one_entry_with_its_author_target_and_request() {
     let import = json!({
         "provider_config_key": "open", "connection_id": "c1", "credentials": { "type": "NONE" },
     });
-    let created = ["connection.created connection open/c1"];
+    // The response contains the credentials.
+    let read = "credentials.read connection open/c1";
+    let created = ["connection.created connection open/c1", read];
     changes.make(post("/connections", import.clone()), 201, &created).await;
-    let replaced = ["connection.replaced connection open/c1"];
+    let replaced = ["connection.replaced connection open/c1", read];
     changes.make(post("/connections", import), 201, &replaced).await;
     let connection = "/connections/c1?provider_config_key=open";
     let updated = ["connection.updated connection open/c1"];
@@ -118,6 +120,16 @@ async fn every_change_has_one_entry_with_its_author_target_and_request() {
     let set = || host.request("PUT", "/sync/update-connection-frequency").json(&frequency);
     changes.make(set(), 200, &["sync.frequency_changed connection hostile/customer-1"]).await;
     changes.make(set(), 200, &[]).await;
+    let mut recorded = json!({
+        "provider_config_key": "hostile", "connection_id": "customer-1", "sync_name": "steps",
+        "runs": "every_run",
+    });
+    let record = |order: &Value| host.request("PUT", "/sync/recording").json(order);
+    let changed = ["sync.recording_changed connection hostile/customer-1"];
+    changes.make(record(&recorded), 200, &changed).await;
+    changes.make(record(&recorded), 200, &[]).await;
+    recorded["runs"] = Value::Null;
+    changes.make(record(&recorded), 200, &changed).await;
     let of_connection = json!({ "provider_config_key": "hostile", "connection_id": "customer-1" });
     let variant = "/sync/steps/variant/second";
     let created = ["sync_variant.created connection hostile/customer-1"];
@@ -237,6 +249,68 @@ async fn reads_of_credentials_are_recorded_and_reads_without_credentials_are_not
         let found = format!("SELECT count(*) FROM audit_log AS t WHERE t::text LIKE '%{secret}%'");
         assert_eq!(db.number(&found).await, 0, "{secret}");
     }
+}
+
+/// A secret key that can import connections, and not read their credentials.
+fn importing_key(host: &Host, db: &TestDatabase) -> String {
+    let key = host.command(db, &["keys", "create", "importer", "--scopes", "environment:connections:create"]);
+    key.trim().to_owned()
+}
+
+#[tokio::test]
+async fn an_import_is_a_read_only_if_its_response_contains_the_credentials() {
+    let db = TestDatabase::create().await;
+    let host = Host::spawn(&db).await;
+    host.post("/integrations", &json!({ "provider": "stripe-api-key", "unique_key": "pay" }))
+        .await
+        .expect(200);
+    let importer = host.with_key(Some(&importing_key(&host, &db)));
+    for (client, id, reads) in [(&importer, "unread", false), (&*host, "read", true)] {
+        let import = json!({
+            "provider_config_key": "pay", "connection_id": id,
+            "credentials": { "type": "BASIC", "username": PLANTED, "password": "" },
+        });
+        let request = client.request("POST", "/connections").json(&import).header("X-Request-Id", id);
+        let answer = request.send().await.expect(201);
+        assert_eq!(answer.text().contains(PLANTED), reads, "{}", answer.text());
+        let (created, read) = (
+            format!("connection.created connection pay/{id}"),
+            format!("credentials.read connection pay/{id}"),
+        );
+        let expected = if reads { vec![created, read] } else { vec![created] };
+        assert_eq!(of_request(&db, id).await, expected);
+    }
+    assert_eq!(db.tables_with(PLANTED).await, [""; 0]);
+}
+
+/// Refreshes the credentials of a new connection with the API and in the dashboard. Returns the statuses and the
+/// entries about reads of credentials.
+async fn force_refreshes(token_path: &str) -> ([u16; 2], Vec<String>) {
+    let entry = Echo::OAUTH2.replace("{server}/token", &format!("{{server}}{token_path}"));
+    let echo = Echo::start(&entry, Bundle::guest("hostile")).await;
+    echo.set_app(PLANTED).await;
+    let person = Person::administrator(&echo.host, &echo.db).await;
+    let importer = importing_key(&echo.host, &echo.db);
+    let import = json!({
+        "provider_config_key": "hostile", "connection_id": "customer-1", "metadata": { "steps": 0 },
+        "credentials": { "type": "OAUTH2", "access_token": "a", "refresh_token": "r" },
+    });
+    echo.host.with_key(Some(&importer)).post("/connections", &import).await.expect(201);
+    let path = "/connections/customer-1?provider_config_key=hostile&force_refresh=true";
+    let by_client = echo.host.get(path).await.status.as_u16();
+    let page = "/dashboard/environments/dev/connections/hostile/customer%2D1";
+    let by_person = person.submit(page, &format!("{page}/refresh"), &[]).await.status.as_u16();
+    let reads =
+        "SELECT actor_kind || ' ' || target FROM audit_log WHERE action = 'credentials.read' ORDER BY pk";
+    ([by_client, by_person], echo.db.texts(reads).await)
+}
+
+#[tokio::test]
+async fn a_forced_refresh_is_a_read_if_it_succeeds() {
+    let read = ["api_key hostile/customer-1", "account hostile/customer-1"].map(str::to_owned);
+    assert_eq!(force_refreshes("/token").await, ([200, 303], read.to_vec()));
+    // No credentials are returned, so there is nothing to record.
+    assert_eq!(force_refreshes("/token-refusal").await, ([400, 424], Vec::new()));
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
-pub use self::storing::{AuthenticatedConnection, ConnectError, ImportedConnection};
+pub use self::storing::{AuthenticatedConnection, ConnectError, ImportResponse, ImportedConnection};
 
 use crate::connections::cache::ConnectionCache;
 use crate::credentials::Credentials;

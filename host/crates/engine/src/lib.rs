@@ -64,7 +64,7 @@ pub use self::connections::route::ConnectionRoute;
 pub use self::connections::typed::{TypedConnectionError, TypedConnections, TypedCredentials, TypedTarget};
 pub use self::connections::updating::ConnectionUpdate;
 pub use self::connections::{
-    AuthenticatedConnection, ConnectError, ConnectionParts, ConnectionSettings, Connections,
+    AuthenticatedConnection, ConnectError, ConnectionParts, ConnectionSettings, Connections, ImportResponse,
     ImportedConnection,
 };
 pub use self::credentials::sealed::OpenCredentialsError;

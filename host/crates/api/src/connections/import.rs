@@ -18,7 +18,7 @@ use crate::extract::{ApiJson, EnvironmentAuth, MAX_MEDIUM_BODY_BYTES, NoQuery};
 use crate::tags::{EndUser, Organization, checked_tags, generated_tags};
 use crate::time::iso;
 use syncline_auth::{CredentialsError, Scope, StoredCredentials, remove_refresh_tokens, rights};
-use syncline_engine::ImportedConnection;
+use syncline_engine::{ImportResponse, ImportedConnection};
 use syncline_providers::{Provider, check_credential};
 use syncline_types::ids::{ConnectionId, IntegrationKey};
 use syncline_types::sanitize::contains_nul;
@@ -145,10 +145,14 @@ pub(crate) async fn import_connection(
         end_user: user.end_user,
         webhook_url_override: request.webhook_url_override.filter(|url| !url.is_empty()),
     };
+    let shows_credentials = client.allows(Scope::ConnectionsReadCredentials);
+    let response =
+        if shows_credentials { ImportResponse::WithCredentials } else { ImportResponse::WithoutCredentials };
+    let actor = client.actor();
     let mut described =
-        app.connections.import(&client.environment, &integration, imported, &client.actor()).await?;
+        app.connections.import(&client.environment, &integration, imported, response, &actor).await?;
     remove_refresh_tokens(&mut described.connection.connection_config);
-    let credentials = client.allows(Scope::ConnectionsReadCredentials).then_some(shown);
+    let credentials = shows_credentials.then_some(shown);
     // Clients of this route expect times with `Z`, and clients of the others with an offset.
     Ok((StatusCode::CREATED, Json(ConnectionBody::new(described, credentials, iso))))
 }

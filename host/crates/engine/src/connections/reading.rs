@@ -174,13 +174,7 @@ impl Connections {
         }
         match live {
             Ok(live) => {
-                let entry = NewEntry::of_connection(
-                    environment.pk,
-                    AuditAction::CredentialsRead,
-                    &live.connection.integration_key,
-                    &live.connection.connection_id,
-                );
-                audit_log::write(&mut *self.store.connect().await?, actor, &entry).await?;
+                self.record_read(&live.connection, actor).await?;
                 Ok(FetchedConnection {
                     described: self.describe(live.connection).await?,
                     credentials: Some(live.credentials),
@@ -194,6 +188,14 @@ impl Connections {
                 Err(FetchError::Unusable { error, connection })
             }
         }
+    }
+
+    /// Records in the audit log that a client reads the credentials of a connection.
+    pub(super) async fn record_read(&self, connection: &Connection, actor: &Actor) -> sqlx::Result<()> {
+        let (integration, id) = (&connection.integration_key, &connection.connection_id);
+        let action = AuditAction::CredentialsRead;
+        let entry = NewEntry::of_connection(connection.environment, action, integration, id);
+        audit_log::write(&mut *self.store.connect().await?, actor, &entry).await
     }
 
     pub(super) async fn describe(&self, connection: Connection) -> sqlx::Result<DescribedConnection> {

@@ -44,6 +44,13 @@ pub struct ImportedConnection {
     pub webhook_url_override: Option<String>,
 }
 
+/// Whether the response to an import contains the credentials.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ImportResponse {
+    WithCredentials,
+    WithoutCredentials,
+}
+
 /// The result of an end user's authentication.
 #[derive(Debug)]
 pub struct AuthenticatedConnection {
@@ -114,12 +121,14 @@ impl From<ValidationError> for ConnectError {
 }
 
 impl Connections {
-    /// Stores a connection, or replaces the one with this id, and creates the schedules of the integration's syncs.
+    /// Stores a connection, or replaces the one with this id, and creates the schedules of the integration's syncs. If
+    /// the response contains the credentials, the audit log also gets an entry that the client has read them.
     pub async fn import(
         self: &Arc<Self>,
         environment: &Environment,
         integration: &Integration,
         imported: ImportedConnection,
+        response: ImportResponse,
         actor: &Actor,
     ) -> Result<DescribedConnection, ConnectError> {
         self.load_latest_functions(environment).await?;
@@ -133,6 +142,9 @@ impl Connections {
                 self.put_connection(tx, environment, integration, existing, &imported, actor).await?
             {
                 self.proxy_routes.forget(connection.pk);
+                if response == ImportResponse::WithCredentials {
+                    self.record_read(&connection, actor).await?;
+                }
                 return Ok(self.describe(connection).await?);
             }
         }

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::{MARKUP, links};
-use crate::support::{Person, Stage, eventually};
+use crate::support::{Bundle, Person, Receiver, Reply, Stage, eventually};
 
 const ACTIONS: &str = "/dashboard/environments/dev/actions";
 const FAIL: &str = "/dashboard/environments/dev/actions/hostile/fail";
@@ -66,6 +66,29 @@ async fn the_error_of_an_action_is_shown_with_its_details() {
     let json = [fields[0], ("mode", "json"), ("json", "{\"code\": 7, \"message\": \"\"}")];
     let mismatch = ada.submit(FAIL, &format!("{FAIL}/run"), &json).await.expect(400).text();
     assert!(mismatch.contains("at /code: expected string, got integer"), "{mismatch}");
+}
+
+#[tokio::test]
+async fn markup_in_a_response_of_a_provider_is_escaped() {
+    let provider = Receiver::start().await;
+    provider.always(Reply::status(403).header("x-note", MARKUP).body(MARKUP));
+    let bundle = Bundle::guest("hostile").at_address(&provider.url("/api"));
+    let variables = [("SYNCLINE_EGRESS_ALLOW", &*provider.address())];
+    let stage = Stage::with(&variables, &bundle, json!({ "steps": 0 })).await;
+    let ada = Person::administrator(&stage.host, &stage.db).await;
+    let action = format!("{ACTIONS}/hostile/tell-answers");
+    let fields = [("connection", stage.id.as_str()), ("input/input", "[\"/refused\"]")];
+    let page = ada.submit(&action, &format!("{action}/run"), &fields).await.expect(200).text();
+    let (_, response) = page.split_once("The provider's response").expect("the response is shown");
+    assert!(response.contains("&lt;script&gt;alert(1)") && response.contains("403"), "{page}");
+    assert!(!page.contains("<script>alert") && !page.contains("<img src=x"), "{page}");
+    let [run] = links(&page, "/dashboard/environments/dev/runs/").try_into().expect("one run");
+    let log = eventually("the log of the run is stored", async || {
+        let page = ada.get(&run).await.text();
+        page.contains("it said &lt;script&gt;alert(1)").then_some(page)
+    })
+    .await;
+    assert!(!log.contains("<script>alert") && !log.contains("<img src=x"), "{log}");
 }
 
 #[tokio::test]

@@ -89,12 +89,17 @@ const SCRIPT_SQL: &str = "<script>alert(''planted'')</script>";
 async fn the_page_of_a_connection_shows_credentials_only_on_request() {
     let (db, host, person) = stage().await;
     let user = json!({
-        "end_user": { "id": "7", "display_name": SCRIPT }, "metadata": { "note": SCRIPT }, "tags": { "plan": "pro" },
+        "end_user": { "id": "7", "display_name": SCRIPT }, "metadata": { "note": SCRIPT },
+        "tags": { "plan": "pro", "remark": SCRIPT },
     });
     import(&host, "a/b+c \"d\"", user).await;
+    let list = open(&person, "connections").await;
+    assert!(list.contains("<div>remark=&lt;script&gt;alert") && !list.contains(SCRIPT), "{list}");
     let path = "connections/pay/a%2Fb%2Bc%20%22d%22";
     let page = open(&person, path).await;
-    assert!(page.contains("plan") && page.contains("&lt;script&gt;") && !page.contains(SCRIPT), "{page}");
+    for shown in ["<dt>remark</dt><dd>&lt;script&gt;alert", "<dt>Name</dt><dd>&lt;script&gt;alert", "plan"] {
+        assert!(page.contains(shown) && !page.contains(SCRIPT), "{shown}: {page}");
+    }
     assert!(!page.contains("planted-provider-key"), "{page}");
     let fetched = "SELECT count(*) FROM connections WHERE last_fetched_at IS NOT NULL";
     assert_eq!(db.number(fetched).await, 0, "the page is not a request for credentials");

@@ -42,6 +42,7 @@ impl Webhook {
 pub struct Reply {
     status: u16,
     header: Option<(&'static str, String)>,
+    body: Option<String>,
     delay: Duration,
 }
 
@@ -52,6 +53,10 @@ impl Reply {
 
     pub fn header(self, name: &'static str, value: &str) -> Self {
         Self { header: Some((name, value.to_owned())), ..self }
+    }
+
+    pub fn body(self, body: &str) -> Self {
+        Self { body: Some(body.to_owned()), ..self }
     }
 
     pub fn after(self, delay: Duration) -> Self {
@@ -136,7 +141,7 @@ async fn receive(State(shared): State<Arc<Mutex<Shared>>>, request: Request) -> 
     };
     tokio::time::sleep(reply.delay).await;
     let status = StatusCode::from_u16(reply.status).expect("the test specifies a valid status");
-    let mut response = (status, "noted").into_response();
+    let mut response = (status, reply.body.unwrap_or_else(|| "noted".to_owned())).into_response();
     if let Some((name, value)) = reply.header {
         response
             .headers_mut()

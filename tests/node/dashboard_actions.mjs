@@ -1,10 +1,14 @@
-// Uses the forms and buttons of the dashboard in Chromium, as a person does: `node dashboard_actions.mjs '{"host": …,
-// "link": …}'`. The host has the integration `hostile` with the connection `customer-1` and two dead letters. `link` is the
-// one-time link of the first account.
+// Uses the forms, buttons and lists of the dashboard in Chromium, as a person does: `node dashboard_actions.mjs
+// '{"host": …, "link": …}'`. `link` is the one-time link of the first account. The host has
+//
+// - the integration `hostile` with the connection `customer-1`, and with two versions,
+// - the dead letters `bad` and `worse`, which match their model now, and `hopeless`, which does not,
+// - more than 50 runs, one of which is of `log-flood`, and more than 50 connections, most of them of `crowd`.
 //
 // Fails if a button does not lead to the expected text, or a page has an error.
 
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import { launch } from './browser.mjs';
 
 const { host, link } = JSON.parse(process.argv[2]);
@@ -12,7 +16,11 @@ const environment = `${host}/dashboard/environments/dev`;
 const password = 'correct horse battery staple';
 
 const browser = await launch();
-const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, reducedMotion: 'reduce' });
+const context = await browser.newContext({
+    viewport: { width: 1280, height: 900 },
+    reducedMotion: 'reduce',
+    permissions: ['clipboard-read', 'clipboard-write'],
+});
 const page = await context.newPage();
 page.setDefaultTimeout(20_000);
 const problems = [];
@@ -22,12 +30,15 @@ const main = page.locator('main');
 
 try {
     await account();
+    await sessions();
     await environmentsAndKeys();
     await settings();
     await integrations();
-    await syncs();
-    await actions();
+    await deployments();
     await deadLetters();
+    await syncs();
+    await runs();
+    await actions();
     await connections();
     await accounts();
     await audit();
@@ -40,8 +51,8 @@ assert.deepEqual(problems, []);
 
 async function account() {
     await page.goto(`${host}/dashboard/link${new URL(link).search}`);
-    await fill({ 'New password': password });
-    await press('Choose a password', 'Overview');
+    await fill({ 'Your name': 'Ada', 'Email address': 'ada@example.com', 'New password': password });
+    await press('Create the first account', 'Overview');
     await menu('Sign out');
     await fill({ 'Email address': 'ada@example.com', Password: 'wrong password' });
     await press('Sign in', 'wrong');
@@ -52,16 +63,39 @@ async function account() {
     await press('Change the password', 'The password was changed');
 }
 
+async function sessions() {
+    const other = await browser.newContext();
+    const form = { email: 'ada@example.com', password: `${password}!` };
+    await other.request.post(`${host}/dashboard/sign-in`, { form, maxRedirects: 0 });
+    const visit = async () => (await other.request.get(`${host}/dashboard/profile`, { maxRedirects: 0 })).status();
+    assert.equal(await visit(), 200);
+    await page.goto(`${host}/dashboard/profile`);
+    const others = main.locator('tbody tr').filter({ hasNotText: 'this browser' });
+    await pressIn(others, 'Sign out', 'The browser was signed out');
+    assert.equal(await visit(), 303, 'the other browser is sent to the sign-in page');
+    await other.close();
+}
+
 async function environmentsAndKeys() {
     await page.goto(`${host}/dashboard/environments`);
     await fill({ Name: 'staging' });
     await press('Create the environment', 'The environment staging was created');
+    await page.goto(`${environment}/keys`);
+    await page.locator('.switcher > summary').click();
+    await page.locator('.switcher').getByRole('link', { name: 'staging' }).click();
+    await page.waitForURL(`${host}/dashboard/environments/staging/keys`);
     await page.goto(`${host}/dashboard/environments`);
     await pressIn(row('staging'), 'Delete', 'The environment staging was deleted');
 
     await page.goto(`${environment}/keys`);
     await fill({ Name: 'backend' });
     await press('Create the key', 'The key was created');
+    const copy = main.getByRole('button', { name: 'Copy' }).first();
+    const key = await copy.getAttribute('data-copy');
+    await copy.click();
+    await main.getByRole('button', { name: 'Copied' }).waitFor();
+    assert.match(key, /^sk_/);
+    assert.equal(await page.evaluate(() => navigator.clipboard.readText()), key);
     await page.getByRole('link', { name: 'Back to the keys' }).click();
     await pressIn(row('backend'), 'Revoke', 'The key was revoked');
 
@@ -76,6 +110,7 @@ async function environmentsAndKeys() {
 
 async function settings() {
     await page.goto(`${environment}/settings`);
+    await preview();
     await fill({ 'Webhook URL': 'https://example.com/hook' });
     await press('Save the webhooks', 'The webhooks were saved');
     await fill({ 'Own callback URL': 'https://example.com/callback' });
@@ -85,6 +120,18 @@ async function settings() {
     await press('Show the keys', 'Back to the settings');
     await page.goto(`${environment}/settings`);
     await press('Rotate the key', 'The key was rotated');
+}
+
+/** The preview shows the title that is typed, also after it was loaded again. */
+async function preview() {
+    const frame = page.frameLocator('iframe.preview');
+    await frame.getByRole('heading', { name: 'Connect your account' }).waitFor();
+    await fill({ Title: 'Join us' });
+    const title = frame.getByRole('heading', { name: 'Join us' });
+    await title.waitFor();
+    await title.evaluate((heading) => heading.classList.add('old'));
+    await main.getByRole('button', { name: 'Load the preview again' }).click();
+    await frame.locator('h1:not(.old)', { hasText: 'Join us' }).waitFor();
 }
 
 async function integrations() {
@@ -106,9 +153,19 @@ async function integrations() {
     await press('Delete the integration', 'The integration code was deleted');
 }
 
+async function deployments() {
+    await page.goto(`${environment}/deployments`);
+    await main.getByRole('link', { name: 'Restore this version…' }).click();
+    await page.getByRole('heading', { name: 'Restore version 1 of hostile' }).waitFor();
+    await main.getByRole('link', { name: 'Cancel' }).click();
+    await page.waitForURL(`${environment}/deployments`);
+}
+
 async function syncs() {
     await page.goto(`${environment}/syncs`);
     await main.getByRole('link', { name: 'commit-raw' }).first().click();
+    await choose('Record', 'every_run');
+    await press('Save', 'Every run is recorded');
     await press('Pause', 'The sync was paused');
     await press('Start', 'The sync was started');
     await press('Run now', 'A run was requested');
@@ -124,38 +181,97 @@ async function syncs() {
     await pressIn(row('extra'), 'Delete', 'The variant extra and its records were deleted');
 }
 
+async function runs() {
+    await page.goto(`${environment}/runs`);
+    await turnPages();
+    await choose('State', 'success');
+    await fill({ Function: 'commit-raw' });
+    await apply({ state: 'success', function: 'commit-raw' });
+    await open('commit-raw', 'Run of commit-raw');
+    const recording = await download(main.getByRole('link', { name: 'Download' }));
+    assert.equal(JSON.parse(readFileSync(recording)).function, 'commit-raw');
+
+    await page.goto(`${environment}/runs?function=log-flood`);
+    await open('log-flood', 'Run of log-flood');
+    await main.getByRole('link', { name: 'Older lines' }).click();
+    await main.getByRole('link', { name: 'First page' }).waitFor();
+    await choose('Level', 'error');
+    await fill({ Text: 'nowhere' });
+    await apply({ level: 'error', search: 'nowhere' });
+    await main.getByText('No line matches').waitFor();
+    await choose('Level', 'debug');
+    await fill({ Text: '17 xxx' });
+    await apply({ level: 'debug', search: '17 xxx' });
+    const lines = await main.locator('table.log tr').allInnerTexts();
+    assert(lines.length > 0 && lines.every((line) => line.includes('17 xxx')), lines.join('\n'));
+}
+
 async function actions() {
-    await page.goto(`${environment}/actions/hostile/fail?mode=json`);
-    await fill({ Connection: 'customer-1', 'Input as JSON; leave it empty for no input': '{"code": 7, "message": ""}' });
-    await press('Run the action', 'expected string, got integer');
     await page.goto(`${environment}/actions/hostile/fail`);
-    await fill({ Connection: 'customer-1', code: 'permanent', message: 'planted message' });
+    await main.getByRole('link', { name: 'JSON', exact: true }).click();
+    await fill({ 'Input as JSON; leave it empty for no input': '{"code": 7, "message": ""}', Connection: 'customer-1' });
+    await press('Run the action', 'expected string, got integer');
+    await main.getByRole('link', { name: 'Form', exact: true }).click();
+    await fill({ code: 'permanent', message: 'planted message', Connection: 'customer-1' });
     await main.getByLabel('Run in the background').check();
     await press('Run the action', 'planted message');
+    await page.goto(`${environment}/actions/hostile/print`);
+    await fill({ input: 'hello', Connection: 'customer-1' });
+    await press('Run the action', 'The function returned nothing');
+    await main.getByText('success', { exact: true }).waitFor();
 }
 
 async function deadLetters() {
     await page.goto(`${environment}/dead-letters`);
-    await pressIn(main.locator('tbody tr').first(), 'Discard', 'The dead letter was discarded');
-    await main.locator('tbody tr').first().getByRole('button', { name: 'Replay' }).click();
-    await page.getByText('still does not match').waitFor();
+    await row('hopeless').getByRole('button', { name: 'Replay' }).click();
+    await row('hopeless').getByText('still does not match').waitFor();
+    await pressIn(row('hopeless'), 'Discard', 'The dead letter was discarded');
+    await open('bad', 'bad');
+    await press('Replay', 'The record was added');
+    await open('worse', 'worse');
+    await press('Discard', 'The dead letter was discarded');
+    await main.getByText('There is no dead letter').waitFor();
 }
 
 async function connections() {
+    await page.goto(`${environment}/connections`);
+    await turnPages();
+    await fill({ Search: 'SER-07' });
+    await apply({ search: 'SER-07' });
+    assert.equal(await main.locator('tbody tr').count(), 1);
+    await row('user-07').waitFor();
+    await fill({ Search: '' });
+    await choose('Integration', 'hostile');
+    await apply({ integration: 'hostile', search: '' });
+    assert.equal(await main.locator('tbody tr').count(), 1);
+    await connect('Connect a test account', 'hostile');
     await page.goto(`${environment}/integrations/hostile`);
-    const [popup] = await Promise.all([
-        context.waitForEvent('page'),
-        main.getByRole('button', { name: 'Connect a test account' }).click(),
-    ]);
-    await popup.getByRole('button', { name: 'Connect' }).click();
-    await popup.getByText('is connected').waitFor();
-    await popup.close();
+    await connect('Connect a test account');
+
     await page.goto(`${environment}/connections/hostile/customer-1`);
+    await connect('Reconnect');
     await press('Show the credentials', 'Back to the connection');
     await page.getByRole('link', { name: 'Back to the connection' }).click();
-    await fill({ Metadata: '{"plan":"pro"}' });
+    await press('Refresh now', 'These credentials cannot be refreshed');
+    await fill({ Metadata: '{"steps":3000,"pause_ms":5}' });
     await press('Replace the metadata', 'The metadata was replaced');
+    await runInProgress();
+    await page.goto(`${environment}/connections/hostile/customer-1`);
     await press('Delete the connection', 'The connection customer-1 was deleted');
+}
+
+/** The page of a run follows its progress without being loaded again. */
+async function runInProgress() {
+    await page.goto(`${environment}/syncs/hostile/customer-1/steps/base`);
+    await press('Run now', 'A run was requested');
+    await main.getByText('running', { exact: true }).first().waitFor();
+    await page.goto(`${environment}/runs?state=running`);
+    await open('steps', 'Run of steps');
+    const fact = main.locator('.facts div', { has: page.locator('dt', { hasText: /^Progress$/ }) });
+    const before = await fact.locator('dd').innerText();
+    const later = fact.locator('dd', { hasNotText: new RegExp(`^${before}$`) });
+    await later.waitFor();
+    assert.match(await later.innerText(), /^[\d,]+ of 3,000$/);
 }
 
 async function accounts() {
@@ -172,12 +288,54 @@ async function accounts() {
 
 async function audit() {
     await page.goto(`${host}/dashboard/audit-log`);
-    const [download] = await Promise.all([page.waitForEvent('download'), main.getByRole('link', { name: /Export/ }).click()]);
-    assert.equal(await download.failure(), null);
+    await download(main.getByRole('link', { name: /Export/ }));
     await choose('Action', 'account.created');
-    await main.getByRole('button', { name: 'Apply' }).click();
-    await page.waitForURL(/action=account\.created/);
+    await apply({ action: 'account.created' });
     await row('grace@example.com').waitFor();
+}
+
+/** Presses a button that opens the Connect UI in a new tab, and connects an account there. */
+async function connect(button, integration) {
+    const pressed = main.getByRole('button', { name: `${button} in a new tab` });
+    const [tab] = await Promise.all([context.waitForEvent('page'), pressed.click()]);
+    if (integration) await tab.getByRole('button', { name: integration }).click();
+    await tab.getByRole('button', { name: /^(Connect|Reconnect)$/ }).click();
+    await tab.getByText('is connected').waitFor();
+    await tab.close();
+}
+
+/** Opens the page of the first row with this text, and waits for its heading. */
+async function open(text, heading) {
+    await row(text).getByRole('link').first().click();
+    await page.getByRole('heading', { level: 1, name: heading, exact: true }).waitFor();
+}
+
+/** Applies the filters of a list, which become this query. */
+async function apply(query) {
+    await main.getByRole('button', { name: 'Apply' }).click();
+    await page.waitForURL(({ searchParams }) => {
+        return Object.entries(query).every(([name, value]) => searchParams.get(name) === value);
+    });
+}
+
+/** Opens the second page of a list, and the first one again. */
+async function turnPages() {
+    const first = () => main.locator('tbody tr a').first().getAttribute('href');
+    const newest = await first();
+    assert.equal(await main.locator('tbody tr').count(), 50);
+    await main.getByRole('link', { name: 'Next page' }).click();
+    await main.getByRole('link', { name: 'First page' }).waitFor();
+    assert.notEqual(await first(), newest);
+    await main.getByRole('link', { name: 'First page' }).click();
+    await main.getByRole('link', { name: 'Next page' }).waitFor();
+    assert.equal(await first(), newest);
+}
+
+/** Follows a link to a file. Returns the path of the downloaded file. */
+async function download(link) {
+    const [started] = await Promise.all([page.waitForEvent('download'), link.click()]);
+    assert.equal(await started.failure(), null);
+    return started.path();
 }
 
 /** The row of a table with this text. */

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::outbound_webhooks::Scene as OutboundScene;
 use super::runs::stage_with_held_deletions;
 use crate::support::webhook_scene::Scene as InboundScene;
-use crate::support::{Bundle, Host, Reply, Stage, TestDatabase, run_in_browser, save};
+use crate::support::{Bundle, Host, Reply, Stage, TestDatabase, between, run_in_browser, save};
 
 const PAGES: &str = "/dashboard/environments/dev";
 
@@ -14,11 +14,51 @@ async fn every_form_works_in_a_browser() {
     let bundle =
         Bundle::guest("hostile").replace("[models.Item]\n", "[models.Item]\non_bad_record = \"set_aside\"\n");
     let stage = Stage::of(&bundle, json!({ "steps": 0 })).await;
-    let items = json!([{ "id": "bad", "count": "seven" }, { "id": "worse", "count": [] }]);
+    let token = between(&stage.host.log(), "/dashboard/link?token=", "\n");
+    let items = json!([
+        { "id": "bad", "count": "seven" }, { "id": "worse", "count": [] }, { "id": "hopeless", "name": 7 },
+    ]);
     stage.commit(json!([save(&items)])).await;
-    let link = stage.host.command(&stage.db, &["admin", "create", "ada@example.com", "--name", "Ada"]);
-    let task = json!({ "host": stage.host.base_url(), "link": link.trim() });
+    stage.set_metadata(json!({ "steps": 0 })).await;
+    stage.host.deploy(&bundle.replace("count = \"integer?\"", "count = \"json?\"")).await;
+    fill_lists(&stage).await;
+    let link = format!("{}/dashboard/link?token={token}", stage.host.base_url());
+    let task = json!({ "host": stage.host.base_url(), "link": link });
     run_in_browser("dashboard_actions.mjs", &task).await;
+}
+
+/// Adds connections and runs until their lists have two pages, and a run with a long log.
+async fn fill_lists(stage: &Stage) {
+    let crowd = json!({ "provider": "unauthenticated", "unique_key": "crowd" });
+    stage.host.post("/integrations", &crowd).await.expect(200);
+    for number in 0..51 {
+        let import = json!({
+            "provider_config_key": "crowd", "connection_id": format!("user-{number:02}"),
+            "credentials": { "type": "NONE" },
+        });
+        stage.host.post("/connections", &import).await.expect(201);
+    }
+    stage.action("log-flood", &Value::Null).await.expect(400);
+    stage
+        .db
+        .execute(
+            "INSERT INTO runs (id, environment_pk, integration_pk, connection_pk, schedule_pk, kind, function_name,
+                               variant, trigger, attempt, owner, state, started_at, finished_at)
+             SELECT gen_random_uuid(), environment_pk, integration_pk, connection_pk, schedule_pk, 'sync', 'older',
+                    'base', 'retry', 2, owner, 'error', started_at - number * interval '1 minute', finished_at
+             FROM (SELECT * FROM runs WHERE function_name = 'commit-raw' LIMIT 1) AS run,
+                  generate_series(1, 51) AS number",
+        )
+        .await;
+}
+
+#[tokio::test]
+async fn the_keyboard_is_enough_to_use_the_dashboard() {
+    let db = TestDatabase::create().await;
+    let host = Host::spawn(&db).await;
+    let link = host.command(&db, &["admin", "create", "ada@example.com", "--name", "Ada"]);
+    let task = json!({ "host": host.base_url(), "link": link.trim() });
+    run_in_browser("dashboard_keyboard.mjs", &task).await;
 }
 
 /// Presses the buttons as a new administrator.

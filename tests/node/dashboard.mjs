@@ -1,9 +1,16 @@
 // Uses the dashboard of a host in Chromium: `node dashboard.mjs '{"host": …, "pages": …, "screenshots": …}'`.
 //
 // Opens each page on a desktop in light colours and on a phone in dark ones, and for screenshots also the other way round.
-// A page is a path, or `{"path": …, "fill": {name: value}, "button": …, "shows": …}`: then the page is the result of the
-// form, which shows this text. Fails if a page has an error, loads something from another server, is too wide, is larger than 150 kB, or if axe finds a
-// problem.
+// A page is a path, or an object with `path` and some of these members:
+//
+// - `status`: the status of the response, if it is not 200.
+// - `signed_out`: the page is opened by a person who is not signed in.
+// - `fill` (`{name: value}`) and `button`: the page is the result of the form. `{view}` in a value becomes the name of the
+//   screen and the colours, so that each value is used once.
+// - `shows`: a text of the page.
+//
+// Fails if a page has an error, loads something from another server, moves its content while it loads, is too wide, is
+// larger than 150 kB, or if axe finds a problem.
 
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
@@ -13,6 +20,8 @@ import { launch } from './browser.mjs';
 
 const { host, cookie, pages, screenshots } = JSON.parse(process.argv[2]);
 const MAX_BYTES = 150_000;
+/** The sum of layout shifts that https://web.dev/articles/cls calls good. */
+const MAX_SHIFT = 0.1;
 const screens = { desktop: { width: 1280, height: 900 }, phone: { width: 390, height: 844 } };
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 
@@ -29,17 +38,24 @@ try {
 assert.equal(failures.length, 0, failures.join('\n'));
 
 async function check(screen, viewport, colorScheme) {
-    const context = await browser.newContext({ viewport, colorScheme, reducedMotion: 'reduce', bypassCSP: false });
+    const open = () => browser.newContext({ viewport, colorScheme, reducedMotion: 'reduce', bypassCSP: false });
+    const [signedIn, signedOut] = [await open(), await open()];
     const [name, value] = cookie.split('=');
-    await context.addCookies([{ name, value, url: `${host}/dashboard` }]);
+    await signedIn.addCookies([{ name, value, url: `${host}/dashboard` }]);
     for (const [label, target] of Object.entries(pages)) {
-        const { path, fill, button, shows } = typeof target === 'string' ? { path: target } : target;
+        const { path, status = 200, signed_out: isSignedOut, fill, button, shows } =
+            typeof target === 'string' ? { path: target } : target;
+        const context = isSignedOut ? signedOut : signedIn;
         const page = await context.newPage();
         const where = `${label} (${path}), ${screen}, ${colorScheme}`;
         const problems = [];
         let bytes = 0;
         page.on('pageerror', (error) => problems.push(error.stack));
-        page.on('console', (message) => message.type() === 'error' && problems.push(message.text()));
+        page.on('console', (message) => {
+            // The browser reports an error page itself as a file that it failed to load.
+            const isStatus = status !== 200 && message.location().url === host + path;
+            if (message.type() === 'error' && !isStatus) problems.push(message.text());
+        });
         page.on('request', (request) => {
             if (!request.url().startsWith(host)) problems.push(`a request left the host: ${request.url()}`);
         });
@@ -49,12 +65,14 @@ async function check(screen, viewport, colorScheme) {
         });
         const expect = (condition, failure) => condition || failures.push(`${where}: ${failure}`);
         const response = await page.goto(host + path);
-        expect(response.status() === 200, `status ${response.status()}`);
-        for (const [name, value] of Object.entries(fill ?? {})) await page.locator(`[name="${name}"]`).fill(value);
-        if (button) {
-            await page.getByRole('button', { name: button }).click();
-            await page.locator('main').getByText(shows).first().waitFor();
+        expect(response.status() === status, `status ${response.status()}`);
+        const shift = await page.evaluate(layoutShift);
+        expect(shift < MAX_SHIFT, `the content moved by ${shift} while the page loaded`);
+        for (const [name, value] of Object.entries(fill ?? {})) {
+            await page.locator(`[name="${name}"]`).fill(value.replace('{view}', `${screen}-${colorScheme}`));
         }
+        if (button) await page.getByRole('button', { name: button }).click();
+        if (shows) await page.locator('main').getByText(shows).first().waitFor();
         expect((await page.locator('h1').count()) === 1, 'there must be one main heading');
         const overflow = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
         expect(overflow <= 0, `${overflow} px too wide`);
@@ -75,5 +93,18 @@ async function check(screen, viewport, colorScheme) {
         }
         await page.close();
     }
-    await context.close();
+    await signedIn.close();
+    await signedOut.close();
+}
+
+/** The sum of the layout shifts so far. Runs in the page. */
+function layoutShift() {
+    return new Promise((resolve) => {
+        let sum = 0;
+        const add = (entries) => entries.forEach((entry) => (sum += entry.value));
+        const observer = new PerformanceObserver((list) => add(list.getEntries()));
+        observer.observe({ type: 'layout-shift', buffered: true });
+        // The browser hands over earlier entries in a task of its own.
+        requestAnimationFrame(() => setTimeout(() => resolve((add(observer.takeRecords()), sum)), 50));
+    });
 }

@@ -25,6 +25,10 @@ async fn every_page_is_accessible_on_every_screen() {
     let stage = Stage::of(&Bundle::guest("hostile"), json!({ "steps": 0 })).await;
     let items = json!([{ "id": "first", "name": "Ada" }, { "id": "second", "name": MARKUP }]);
     stage.commit(json!([save(&items)])).await;
+    let changed = Bundle::guest("hostile").replace("[models.Item]\n", "[models.Item]\nstrict = true\n");
+    stage.host.deploy(&changed).await;
+    let link = stage.host.command(&stage.db, &["admin", "create", "joan@example.com", "--name", "Joan"]);
+    let (_, token) = link.trim().split_once("?token=").expect("the link has a token");
     let ada = Person::administrator(&stage.host, &stage.db).await;
     ada.invite(&stage.host, "grace@example.com", "developer").await;
     let connection = &stage.connection;
@@ -37,11 +41,24 @@ async fn every_page_is_accessible_on_every_screen() {
         &stage.host,
         &ada,
         json!({
+            "sign-in": { "path": "/dashboard/sign-in", "signed_out": true },
+            "password-link": { "path": format!("/dashboard/link?token={token}"), "signed_out": true },
+            "used-link": { "path": "/dashboard/link?token=used", "signed_out": true, "status": 410 },
+            "unknown-page": { "path": "/dashboard/unknown", "status": 404 },
+            "invalid-filter": { "path": "/dashboard/environments/dev/runs?state=unknown", "status": 400 },
             "accounts": "/dashboard/accounts",
+            "invitation": {
+                "path": "/dashboard/accounts", "fill": { "name": "Joan", "email": "{view}@example.com" },
+                "button": "Create the invitation", "shows": "Back to the accounts",
+            },
             "audit-log": "/dashboard/audit-log",
             "environments": "/dashboard/environments",
             "profile": "/dashboard/profile",
             "keys": "/dashboard/environments/dev/keys",
+            "created-key": {
+                "path": "/dashboard/environments/dev/keys", "fill": { "name": "key-{view}" },
+                "button": "Create the key", "shows": "The key was created",
+            },
             "variables": "/dashboard/environments/dev/variables",
             "overview": "/dashboard/environments/dev/overview",
             "integrations": "/dashboard/environments/dev/integrations",
@@ -50,8 +67,12 @@ async fn every_page_is_accessible_on_every_screen() {
             "provider": "/dashboard/environments/dev/providers/github",
             "connections": "/dashboard/environments/dev/connections",
             "connection": connection,
+            "credentials": {
+                "path": connection, "button": "Show the credentials", "shows": "Back to the connection",
+            },
             "settings": "/dashboard/environments/dev/settings",
             "deployments": "/dashboard/environments/dev/deployments",
+            "restore-plan": "/dashboard/environments/dev/deployments/hostile/1/restore",
             "syncs": "/dashboard/environments/dev/syncs",
             "sync": "/dashboard/environments/dev/syncs/hostile/customer%2D1/commit%2Draw/base",
             "runs": "/dashboard/environments/dev/runs",
@@ -82,11 +103,22 @@ async fn every_detail_page_is_accessible_on_every_screen() {
     let webhook = webhook.header("x-syncline-webhook-id").expect("the response has a webhook id").to_owned();
     scene.wait_for_state(&webhook, "processed").await;
 
-    let setting_aside =
-        Bundle::guest("hostile").replace("[models.Item]\n", "[models.Item]\non_bad_record = \"set_aside\"\n");
-    scene.host.deploy(&setting_aside).await;
+    let bundle = Bundle::guest("hostile")
+        .replace("[models.Item]\n", "[models.Item]\non_bad_record = \"set_aside\"\n")
+        .tracking_deletes("commit-raw");
+    scene.host.deploy(&bundle).await;
     let connection = scene.host.connect("hostile", json!({ "steps": 0 })).await;
-    connection.commit(json!([save(&json!([{ "id": "bad", "count": MARKUP }]))])).await;
+    let items = |count: u32| {
+        let bad = json!({ "id": "bad", "count": MARKUP });
+        let items: Vec<_> = (0..count).map(|id| json!({ "id": id.to_string() })).chain([bad]).collect();
+        json!([save(&json!(items))])
+    };
+    connection.commit(items(120)).await;
+    connection.set_metadata(json!({ "steps": 0, "commits": [{ "changes": items(40) }] })).await;
+    assert_eq!(connection.run("commit-raw").await["status"], "ERROR");
+    let latest =
+        "SELECT id::text FROM runs WHERE function_name = 'commit-raw' ORDER BY started_at DESC LIMIT 1";
+    let held = &scene.db.texts(latest).await[0];
     let letters = scene.host.get("/dead-letters").await.expect(200).json();
     let letter = text(&letters["dead_letters"][0]["id"]).to_owned();
     let deliveries = eventually("a webhook was delivered", async || {
@@ -114,6 +146,13 @@ async fn every_detail_page_is_accessible_on_every_screen() {
         &scene.host,
         &ada,
         json!({
+            "run-with-held-deletions": {
+                "path": page(format!("runs/{held}")), "shows": "Deletions wait for approval",
+            },
+            "sync-with-held-deletions": {
+                "path": page("syncs/hostile/customer%2D1/commit%2Draw/base".to_owned()),
+                "shows": "Deletions wait for approval",
+            },
             "dead-letter": page(format!("dead-letters/{letter}")),
             "inbound-webhook": page(format!("inbound-webhooks/{webhook}")),
             "delivery": page(format!("outbound-webhooks/{delivery}")),

@@ -117,7 +117,7 @@ async fn create(State(app): State<Dashboard>, visit: Visit, form: Form) -> Resul
         section.card {
             p { "Copy the key now. It is not shown again; only its hash is stored." }
             p { (copyable(created.key.expose())) }
-            h3 { "Try it" }
+            h2 { "Try it" }
             (snippet(&command))
         }
         p { a.button href=(visit.url("keys")) { "Back to the keys" } }

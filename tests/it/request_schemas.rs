@@ -3,33 +3,8 @@
 
 use serde_json::{Value, json};
 
-use crate::support::operations::{Operation, Values, resolve, with};
-use crate::support::{Api, Stage, text};
-
-/// The host, and the values with which requests reach their handlers.
-async fn stage() -> (Stage, Api, Values) {
-    let stage = Stage::hostile().await;
-    let scopes = ["keys", "create", "everything", "--scopes", "environment:*,account:*"];
-    let key = stage.host.command(&stage.db, &scopes);
-    let all = stage.host.with_key(Some(key.trim()));
-    let session = stage.host.post("/connect/sessions", &json!({ "tags": {} })).await.expect(201).json();
-    let values = [
-        ("Connection-Id", stage.id.clone()),
-        ("Provider-Config-Key", "hostile".to_owned()),
-        ("connection_id", stage.id.clone()),
-        ("provider_config_key", "hostile".to_owned()),
-        ("unique_key", "hostile".to_owned()),
-        ("key", "hostile".to_owned()),
-        ("connect_session_token", text(&session["data"]["token"]).to_owned()),
-    ];
-    (stage, all, Values::from(values))
-}
-
-/// The API with the credentials of an operation: a secret key, or a connect session token.
-fn api_for(operation: &Operation, api: &Api, values: &Values) -> Api {
-    let token = &values["connect_session_token"];
-    if operation.accepts_secret_key() { api.clone() } else { api.with_key(Some(token)) }
-}
+use crate::support::operations::{Operation, resolve, stage, with};
+use crate::support::text;
 
 /// The paths of all objects in a schema, each with a body in which that object is `placed`.
 fn objects(schema: &'static Value, example: &Value, placed: &Value) -> Vec<(Vec<String>, Value)> {
@@ -70,7 +45,7 @@ async fn a_list_is_refused_in_place_of_every_object_of_every_body() {
         let Some((schema, example)) = operation.body().filter(|_| operation.path != "/mcp") else { continue };
         for placed in [json!([]), json!([true, true]), json!(["x", null, null, null, null])] {
             for (path, body) in objects(schema, example, &placed) {
-                let request = operation.request(&api_for(&operation, &api, &values), &values);
+                let request = operation.request(&operation.api(&api, &values), &values);
                 let answer = request.bytes(body.to_string()).send().await;
                 let name = format!("{} with {body}", operation.name());
                 assert_eq!(answer.refusal(), (400, "invalid_body".to_owned()), "{name}: {}", answer.text());
@@ -141,7 +116,7 @@ async fn a_parameter_with_one_value_is_refused_if_it_is_repeated() {
             } else if !operation.accepts_secret_key() {
                 pairs.push(token);
             }
-            let api = api_for(&operation, &api, &values);
+            let api = operation.api(&api, &values);
             let answer = operation.request_with(&api, &values, &crate::support::query(&pairs)).send().await;
             let request = format!("{} with {name} twice", operation.name());
             assert_eq!(answer.refusal(), (400, "invalid_query_params".to_owned()), "{request}");

@@ -2,6 +2,8 @@
 
 use std::sync::Once;
 
+use bytes::Bytes;
+use futures_util::stream;
 use serde_json::{Value, json};
 
 use super::operations::undocumented;
@@ -108,6 +110,12 @@ impl Request {
 
     pub fn bytes(self, body: impl Into<reqwest::Body>) -> Self {
         Self(self.0.body(body))
+    }
+
+    /// Announces a body of this length in the header, and never sends it.
+    pub fn announcing(self, length: usize) -> Self {
+        let body = stream::pending::<std::io::Result<Bytes>>();
+        self.header("Content-Length", &length.to_string()).bytes(reqwest::Body::wrap_stream(body))
     }
 
     /// Sends the request. Returns its name, and the response before its body is read.

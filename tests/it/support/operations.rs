@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 
-use super::{Answer, Api, Request};
+use super::{Answer, Api, Request, Stage, text};
 
 /// The document.
 pub static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
@@ -24,6 +24,26 @@ pub struct Operation {
 
 /// Values of parameters by name, for [`Operation::request`].
 pub type Values = BTreeMap<&'static str, String>;
+
+/// A host, a client with a key that has all scopes, and values with which the requests of all operations reach their
+/// handlers.
+pub async fn stage() -> (Stage, Api, Values) {
+    let stage = Stage::hostile().await;
+    let scopes = ["keys", "create", "everything", "--scopes", "environment:*,account:*"];
+    let key = stage.host.command(&stage.db, &scopes);
+    let all = stage.host.with_key(Some(key.trim()));
+    let session = stage.host.post("/connect/sessions", &json!({ "tags": {} })).await.expect(201).json();
+    let values = [
+        ("Connection-Id", stage.id.clone()),
+        ("Provider-Config-Key", "hostile".to_owned()),
+        ("connection_id", stage.id.clone()),
+        ("provider_config_key", "hostile".to_owned()),
+        ("unique_key", "hostile".to_owned()),
+        ("key", "hostile".to_owned()),
+        ("connect_session_token", text(&session["data"]["token"]).to_owned()),
+    ];
+    (stage, all, Values::from(values))
+}
 
 impl Operation {
     /// All operations.
@@ -61,6 +81,17 @@ impl Operation {
         self.accepts("session_token") || self.parameters("query").into_iter().any(is_token)
     }
 
+    /// Whether the operation needs no credentials in a header.
+    pub fn is_open(&self) -> bool {
+        self.definition["security"] == json!([]) || self.definition["security"] == json!([{}])
+    }
+
+    /// The API with the credentials of the operation: a secret key, or the connect session token of the values.
+    pub fn api(&self, api: &Api, values: &Values) -> Api {
+        let token = &values["connect_session_token"];
+        if self.accepts_secret_key() { api.clone() } else { api.with_key(Some(token)) }
+    }
+
     fn accepts(&self, scheme: &str) -> bool {
         let alternatives = self.definition["security"].as_array();
         alternatives.is_some_and(|all| all.iter().any(|one| one.get(scheme).is_some()))
@@ -69,6 +100,11 @@ impl Operation {
     /// Whether its responses are pages for browsers.
     pub fn answers_with_pages(&self) -> bool {
         self.responses().any(|(_, response)| response.pointer("/content/text~1html").is_some())
+    }
+
+    /// Whether its requests have a body, of any content type.
+    pub fn has_body(&self) -> bool {
+        self.definition.get("requestBody").is_some()
     }
 
     /// The JSON schema and the example of its body.
@@ -102,24 +138,34 @@ impl Operation {
 
     /// A request with all required parameters, and the example of the body.
     pub fn request(&self, api: &Api, values: &Values) -> Request {
+        self.request_with(api, values, &self.required_query(values))
+    }
+
+    /// The path and query of a request with all required parameters.
+    pub fn target(&self, values: &Values) -> String {
+        self.target_with(values, &self.required_query(values))
+    }
+
+    fn required_query(&self, values: &Values) -> String {
         let required = self.parameters("query").into_iter().filter(|parameter| parameter["required"] == true);
         let pairs: Vec<_> =
             required.map(|parameter| (name_of(parameter), value_of(parameter, values))).collect();
         let query: Vec<(&str, &str)> = pairs.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        self.request_with(api, values, &super::query(&query))
+        super::query(&query)
     }
 
-    /// A request with this query.
-    pub fn request_with(&self, api: &Api, values: &Values, query: &str) -> Request {
+    fn target_with(&self, values: &Values, query: &str) -> String {
         let mut path = self.path.to_owned();
         for parameter in self.parameters("path") {
             let value = utf8_percent_encode(&value_of(parameter, values), NON_ALPHANUMERIC).to_string();
             path = path.replace(&format!("{{{}}}", name_of(parameter)), &value);
         }
-        if !query.is_empty() {
-            path = format!("{path}?{query}");
-        }
-        let mut request = api.request(&self.method.to_uppercase(), &path);
+        if query.is_empty() { path } else { format!("{path}?{query}") }
+    }
+
+    /// A request with this query.
+    pub fn request_with(&self, api: &Api, values: &Values, query: &str) -> Request {
+        let mut request = api.request(&self.method.to_uppercase(), &self.target_with(values, query));
         for parameter in
             self.parameters("header").into_iter().filter(|parameter| parameter["required"] == true)
         {

@@ -5,6 +5,8 @@ use serde_json::{Value, json};
 use crate::support::{Bundle, Host, HostOptions, Stage, TestDatabase, eventually, save};
 
 const TABLE: &str = "[integrations.hostile.syncs.commit-raw]";
+/// A time limit within which a run commits even on a slow machine.
+const WALL: &str = "wall = \"2s\"";
 
 /// Metadata for a function that runs until it is cancelled.
 fn until_cancelled() -> Value {
@@ -47,7 +49,7 @@ async fn a_run_that_commits_nothing_for_too_long_fails() {
 
 #[tokio::test]
 async fn repeated_timeouts_without_saved_records_are_a_stall() {
-    let stage = stage("wall = \"300ms\"").await;
+    let stage = stage(WALL).await;
     stage.set_metadata(until_cancelled()).await;
     stage.run("commit-raw").await;
     stage.run("commit-raw").await;
@@ -62,15 +64,17 @@ async fn repeated_timeouts_without_saved_records_are_a_stall() {
     assert_eq!(codes(&stage.db).await[4..], ["execution_timeout"; 3]);
 }
 
-/// Runs the sync with these commits, and then until the time limit.
+/// Runs the sync with these commits, which change records, and then until the time limit.
 async fn run_until_cut_off(stage: &Stage, commits: Value) {
+    let before = stage.all(&[("model", "Item")]).await;
     stage.set_metadata(json!({ "steps": 0, "commits": commits, "end": "wait-until-cancelled" })).await;
     stage.run("commit-raw").await;
+    assert_ne!(stage.all(&[("model", "Item")]).await, before, "the run commits before its time limit");
 }
 
 #[tokio::test]
 async fn only_new_records_or_a_moved_checkpoint_count_as_progress() {
-    let stage = stage("wall = \"300ms\"").await;
+    let stage = stage(WALL).await;
     let save_a = |count: i32, checkpoint: Value| {
         let changes = json!([save(&json!([{ "id": "a", "count": count }]))]);
         json!([{ "changes": changes, "checkpoint": checkpoint }])

@@ -131,6 +131,34 @@ async fn an_invalid_configuration_is_rejected_with_the_reason() {
 }
 
 #[tokio::test]
+async fn another_provider_for_an_integration_is_rejected_with_the_way_out() {
+    let stage = Stage::hostile().await;
+    let changed = Bundle::guest("hostile").replace("\"unauthenticated\"", "\"stripe-api-key\"");
+    for dry_run in [true, false] {
+        let refused = stage.host.post_bundle(changed.to_tar(), dry_run).await;
+        assert_eq!(refused.refusal(), (409, "conflicting_deployment".to_owned()));
+        let message = refused.message();
+        for part in [
+            "`hostile`",
+            "`unauthenticated`",
+            "`stripe-api-key`",
+            "rename the integration in the bundle",
+            "delete it with its connections",
+        ] {
+            assert!(message.contains(part), "{part}: {message}");
+        }
+    }
+    let provider =
+        async || stage.host.get("/integrations/hostile").await.expect(200).json()["data"]["provider"].clone();
+    assert_eq!(provider().await, "unauthenticated");
+    // Both ways work.
+    stage.host.deploy(&Bundle::guest("hostile").for_integration("second", "stripe-api-key")).await;
+    stage.host.delete("/integrations/hostile").await.expect(200);
+    stage.host.deploy(&changed).await;
+    assert_eq!(provider().await, "stripe-api-key");
+}
+
+#[tokio::test]
 async fn a_plan_lists_the_changes_without_applying_them() {
     let db = TestDatabase::create().await;
     let host = Host::spawn(&db).await;

@@ -2,15 +2,18 @@
 
 use std::time::Duration;
 
+use minisign::KeyPair;
 use serde_json::{Value, json};
 use sqlx::Connection as _;
 use syncline_store::deployments::{self, DeploymentState};
 use syncline_store::{Databases, Store};
 use syncline_types::ids::EnvironmentPk;
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use crate::support::{
-    Assembled, Bundle, Host, HostOptions, PostgresProxy, Stage, TestDatabase, eventually, text,
+    Assembled, Bundle, Host, HostOptions, PostgresProxy, SECRET_KEY, Stage, TestDatabase, eventually, text,
 };
 
 /// Posts bytes to a host without deployments, and returns the code and message of the error. Checks that nothing has
@@ -156,6 +159,74 @@ async fn another_provider_for_an_integration_is_rejected_with_the_way_out() {
     stage.host.delete("/integrations/hostile").await.expect(200);
     stage.host.deploy(&changed).await;
     assert_eq!(provider().await, "stripe-api-key");
+}
+
+/// Sends the head of a deployment and half of its bundle, and then nothing more. Waits until the host disconnects.
+async fn upload_half(host: &Host, bundle: &[u8]) {
+    let mut stream = TcpStream::connect(host.address()).await.expect("the host listens");
+    let head = format!(
+        "POST /deployments?accept_capabilities=true HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {SECRET_KEY}\r\n\
+         Content-Type: application/x-tar\r\nContent-Length: {}\r\n\r\n",
+        bundle.len()
+    );
+    stream.write_all(head.as_bytes()).await.expect("the host reads");
+    stream.write_all(&bundle[..bundle.len() / 2]).await.expect("the host reads");
+    stream.shutdown().await.expect("the connection is open");
+    let mut answer = Vec::new();
+    let ended = tokio::time::timeout(Duration::from_secs(60), stream.read_to_end(&mut answer)).await;
+    let _may_be_reset = ended.expect("the host disconnects");
+    assert!(!answer.starts_with(b"HTTP/1.1 200 "), "{}", String::from_utf8_lossy(&answer));
+}
+
+#[tokio::test]
+async fn a_refused_deployment_keeps_the_active_version_serving() {
+    let with_limit = |cpu: &str| Bundle::guest("hostile").limit("spin", &format!("cpu = \"{cpu}\""));
+    let stage = Stage::of(&with_limit("100ms"), json!({ "steps": 0 })).await;
+    let host = &stage.host;
+    let list = async || host.get("/deployments").await.expect(200).json();
+    // The limit in the message shows which version has run.
+    let assert_served = async |limit: &str, after: &str| {
+        let answer = stage.action("spin", &Value::Null).await;
+        assert_eq!(answer.refusal().1, "limit_exceeded", "after {after}");
+        assert!(answer.message().contains(limit), "after {after}: {}", answer.message());
+    };
+    let before = list().await;
+    assert_eq!(before["deployments"].as_array().map(Vec::len), Some(1), "{before}");
+
+    let next = with_limit("200ms");
+    let whole = next.to_tar();
+    let mut altered = whole.clone();
+    altered[whole.len() / 2] ^= 1;
+    let component = next.component();
+    let damaged = next.clone().with_component(&component[..component.len() / 2]);
+    let misnamed = next.clone().replace("syncs.steps]", "syncs.leaps]");
+    let moved = next.clone().replace("\"unauthenticated\"", "\"stripe-api-key\"");
+    for (reason, bytes, status, code) in [
+        ("an invalid configuration", misnamed.to_tar(), 400, "invalid_sync_config"),
+        ("an altered bundle", altered, 400, "invalid_bundle"),
+        ("a truncated bundle", whole[..whole.len() / 2].to_vec(), 400, "invalid_bundle"),
+        ("a component that does not compile", damaged.to_tar(), 400, "invalid_sync_config"),
+        ("another provider", moved.to_tar(), 409, "conflicting_deployment"),
+    ] {
+        let refused = host.post_bundle(bytes, false).await;
+        assert_eq!(refused.refusal(), (status, code.to_owned()), "{reason}: {}", refused.text());
+        assert_eq!(list().await, before, "{reason}");
+        assert_served("0.1 s", reason).await;
+    }
+    upload_half(host, &whole).await;
+    assert_eq!(list().await, before);
+    assert_served("0.1 s", "half an upload").await;
+
+    let key = KeyPair::generate_unencrypted_keypair().unwrap().pk.to_base64();
+    host.command(&stage.db, &["env", "bundle-keys", "add", "release", &key]);
+    let unsigned = host.post_bundle(whole, false).await;
+    assert_eq!(unsigned.refusal(), (403, "bundle_signature_required".to_owned()));
+    assert_eq!(list().await, before);
+    assert_served("0.1 s", "a bundle without a signature").await;
+
+    host.command(&stage.db, &["env", "bundle-keys", "remove", "release"]);
+    assert_eq!(host.deploy(&next).await["version"], 2);
+    assert_served("0.2 s", "a deployment").await;
 }
 
 #[tokio::test]

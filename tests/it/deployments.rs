@@ -13,7 +13,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::support::{
-    Assembled, Bundle, Host, HostOptions, PostgresProxy, SECRET_KEY, Stage, TestDatabase, eventually, text,
+    Assembled, Bundle, Host, HostOptions, PostgresProxy, SECRET_KEY, SlowProvider, Stage, TestDatabase,
+    eventually, save, text,
 };
 
 /// Posts bytes to a host without deployments, and returns the code and message of the error. Checks that nothing has
@@ -738,6 +739,42 @@ async fn a_new_frequency_applies_after_a_run_in_progress() {
     let next = chrono::DateTime::parse_from_rfc3339(text(&status["nextScheduledSyncAt"])).unwrap();
     let minutes = (next.to_utc() - chrono::Utc::now()).num_minutes();
     assert!((115..=121).contains(&minutes), "the next run is in {minutes} minutes");
+}
+
+#[tokio::test]
+async fn a_run_in_progress_ends_with_its_version_and_the_next_one_uses_the_new_version() {
+    // The versions differ in the address of their provider, so each request shows which version runs.
+    let (of_first, of_second) = (SlowProvider::listen().await, SlowProvider::listen().await);
+    let allowed = format!("{},{}", of_first.address(), of_second.address());
+    let variables = [("SYNCLINE_EGRESS_ALLOW", &*allowed)];
+    let stage = Stage::with(&variables, &of_first.bundle(), json!({ "steps": 0 })).await;
+    let before = stage.status("commit-raw").await["finishedAt"].clone();
+    let commit = json!({ "changes": [save(&json!([{ "id": "a" }]))] });
+    stage.set_metadata(json!({ "steps": 0, "fetches": ["/one", "/two"], "commits": [commit] })).await;
+    stage.trigger("commit-raw").await;
+    let one = of_first.next_request().await;
+    assert_eq!(one.path, "/one");
+
+    let deployed = stage.host.deploy(&of_second.bundle()).await;
+    assert_eq!(deployed["version"], 2, "{deployed}");
+    one.answer("{}").await;
+    let two = of_first.next_request().await;
+    assert_eq!(two.path, "/two");
+    two.answer("{}").await;
+    let status = stage.wait_for_finish_after("commit-raw", before.as_str()).await;
+    assert_eq!(status["status"], "SUCCESS", "{status}");
+    assert_eq!(stage.page(&[("model", "Item")]).await.ids(), ["a"]);
+    assert!(of_second.receives_nothing_for(Duration::ZERO).await);
+
+    stage.trigger("commit-raw").await;
+    for path in ["/one", "/two"] {
+        let request = of_second.next_request().await;
+        assert_eq!(request.path, path);
+        request.answer("{}").await;
+    }
+    let status = stage.wait_for_finish_after("commit-raw", status["finishedAt"].as_str()).await;
+    assert_eq!(status["status"], "SUCCESS", "{status}");
+    assert!(of_first.receives_nothing_for(Duration::ZERO).await);
 }
 
 #[tokio::test]

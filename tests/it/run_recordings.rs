@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::support::{
-    Answer, Bundle, Connection, HostOptions, LocalProject, ProviderServer, SECRET_KEY, Stage, TestDatabase,
+    Answer, Bundle, Connection, Host, HostOptions, LocalProject, ProviderServer, SECRET_KEY, Stage,
+    TestDatabase, eventually,
 };
 
 const CANARY: &str = "planted-key-of-a-recorded-run-19e4";
@@ -128,6 +129,27 @@ async fn recordings_are_sealed_masked_and_deleted_with_their_connection() {
     refuses(&recording_of(&stage, &run).await, 404, "unknown_recording");
     stage.host.delete(&format!("/connections/{}?provider_config_key=typescript", stage.id)).await.expect(200);
     assert_eq!(stage.db.number("SELECT count(*) FROM recordings").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn expired_recordings_are_deleted() {
+    let stage = Stage::numbers(1).await;
+    record(&stage, "numbers", json!("every_run")).await.expect(200);
+    stage.run("numbers").await;
+    let expired = newest_run(&stage, "numbers").await;
+    stage.run("numbers").await;
+    let kept = newest_run(&stage, "numbers").await;
+    assert_ne!(kept, expired);
+    assert_eq!(stage.db.number("SELECT count(*) FROM recordings").await, 2);
+    let expire = format!("UPDATE recordings SET expires_at = now() WHERE run_id = '{expired}'");
+    stage.db.execute(&expire).await;
+    // A host deletes expired recordings when it starts, and then every ten minutes.
+    let second = Host::spawn(&stage.db).await;
+    eventually("the expired recording is deleted", async || {
+        (stage.db.number("SELECT count(*) FROM recordings").await == 1).then_some(())
+    })
+    .await;
+    second.get(&format!("/runs/{kept}/recording")).await.expect(200);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -398,8 +398,8 @@ fn longest_head() -> String {
     (0..60).map(|number| format!("X-Long-{number}: {}\r\n", "x".repeat(980))).collect()
 }
 
-/// Sends requests of new clients for `/health` until `until` is set, but at least five. Returns the median time until the
-/// response.
+/// Sends requests for `/health` until `until` is set, but at least five, each as a new client. Returns the median time
+/// until the response.
 async fn median_latency(host: &Host, until: &Cell<bool>) -> Duration {
     let mut latencies = Vec::new();
     while latencies.len() < 5 || !until.get() {

@@ -65,6 +65,9 @@ struct Measure {
     /// Path of the bundle of `bench/functions`.
     #[arg(long)]
     bundle: PathBuf,
+    /// Path of the bundle of `bench/python`.
+    #[arg(long)]
+    python: PathBuf,
     /// Path of the bundle of the guest that misbehaves on purpose.
     #[arg(long)]
     hostile: PathBuf,
@@ -99,6 +102,7 @@ struct Bench {
     server: Server,
     syncline: PathBuf,
     bundle: PathBuf,
+    python: PathBuf,
     hostile: PathBuf,
     results: PathBuf,
     scale: Scale,
@@ -134,6 +138,7 @@ impl Measure {
             server: Server::new(&self.database_url)?,
             syncline: self.syncline.canonicalize().context("the host's binary is missing")?,
             bundle: self.bundle.canonicalize().context("the bundle is missing")?,
+            python: self.python.canonicalize().context("the bundle in Python is missing")?,
             hostile: self.hostile.canonicalize().context("the hostile guest's bundle is missing")?,
             results: self.results.canonicalize()?,
             is_quick: self.quick,

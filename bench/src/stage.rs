@@ -24,7 +24,7 @@ pub const INTEGRATION: &str = "minimal";
 pub const TRACKING_INTEGRATION: &str = "tracking";
 /// Contains only the action, in TypeScript.
 pub const TYPESCRIPT_INTEGRATION: &str = "typescript";
-/// Contains only the action, in Python.
+/// Contains only the action, in Python. It is in a separate bundle, which only `action` deploys.
 pub const PYTHON_INTEGRATION: &str = "python";
 const SYNC: &str = "numbers";
 pub const CONNECTION: &str = "bench";

@@ -1,7 +1,8 @@
 //! A fake host, with which functions are tested as plain functions, without a sandbox.
 //!
 //! It exists on all targets except WebAssembly. A [`Host`] serves only its own thread, so tests can run in
-//! parallel. It stores records like the real host, but it does not know the models of `syncline.toml`.
+//! parallel. It stores records like the real host. With the feature `models`, a host that is created with
+//! `Host::for_project` also validates records, inputs and outputs against the models of `syncline.toml`.
 //!
 //! ```
 //! use serde_json::json;
@@ -33,10 +34,19 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::bindings::syncline::integration::provider::Response;
+use crate::bindings::syncline::integration::types::Failure;
+use crate::function::{self, Function};
 pub use crate::log::Level;
+use crate::{Error, Result};
+use models::Models;
 use state::State;
 
 pub(crate) mod imports;
+#[cfg(feature = "models")]
+mod models;
+#[cfg(not(feature = "models"))]
+#[path = "testing/no_models.rs"]
+mod models;
 mod state;
 
 /// The host of the functions on this thread, until it is dropped.
@@ -78,14 +88,55 @@ pub struct LogLine {
 }
 
 impl Host {
-    /// Creates a host without records, metadata, variables or responses.
+    /// Creates a host without records, metadata, variables or responses. It validates nothing.
     ///
     /// # Panics
     /// If the thread already has a host.
     #[expect(clippy::new_without_default, reason = "creating a host has a side effect")]
     pub fn new() -> Self {
-        State::install();
+        Self::with_models(None)
+    }
+
+    /// Creates a host that validates records, inputs and outputs against the models of the project's `syncline.toml`.
+    /// It is in the folder of `Cargo.toml` or a folder above it. A record that the real host would set aside is refused.
+    ///
+    /// # Panics
+    /// If the thread already has a host, or the file cannot be read.
+    #[cfg(feature = "models")]
+    pub fn for_project() -> Self {
+        Self::with_models(Some(Models::of_project().unwrap_or_else(|problem| panic!("{problem}"))))
+    }
+
+    /// Like [`for_project`](Self::for_project), with the path of `syncline.toml`.
+    ///
+    /// # Panics
+    /// If the thread already has a host, or the file cannot be read.
+    #[cfg(feature = "models")]
+    pub fn for_config(path: impl AsRef<std::path::Path>) -> Self {
+        Self::with_models(Some(Models::read(path.as_ref()).unwrap_or_else(|problem| panic!("{problem}"))))
+    }
+
+    fn with_models(models: Option<Models>) -> Self {
+        State::install(models);
         Self { stays_on_thread: PhantomData }
+    }
+
+    /// Calls a function as the real host does, such as `host.call(create_customer::FUNCTION, &new)`, and returns its
+    /// output. `()` is no input. A host with models checks the input and the output, and refuses models that the
+    /// function does not declare.
+    ///
+    /// # Panics
+    /// If `syncline.toml` does not contain the function.
+    pub fn call(&self, function: Function, input: impl Serialize) -> Result<Option<Value>> {
+        let input = serde_json::to_value(input)?;
+        State::with(|state| {
+            if let Some(models) = &mut state.models {
+                models.begin(function.kind, function.name).unwrap_or_else(|problem| panic!("{problem}"));
+            }
+        });
+        let called = run(function, &input);
+        State::with(|state| state.models.iter_mut().for_each(Models::end));
+        called
     }
 
     /// Sets a JSON response. `line` is method, URL and query without percent-encoding, such as `GET
@@ -195,4 +246,18 @@ impl Drop for Host {
     fn drop(&mut self) {
         State::remove();
     }
+}
+
+/// Calls a function between the checks of its input and its output.
+fn run(function: Function, input: &Value) -> Result<Option<Value>> {
+    let checked = |check: &dyn Fn(&Models) -> Result<(), Failure>| {
+        State::with(|state| state.models.as_ref().map_or(Ok(()), check)).map_err(Error::from_failure)
+    };
+    checked(&|models| models.check_input(input))?;
+    let (kind, name) = (function.kind, function.name);
+    let text = (!input.is_null()).then(|| input.to_string());
+    let output = function::invoke(&[function], kind, name, text).map_err(Error::from_failure)?;
+    let output: Option<Value> = output.as_deref().map(serde_json::from_str).transpose()?;
+    checked(&|models| models.check_output(output.as_ref().unwrap_or(&Value::Null)))?;
+    Ok(output)
 }

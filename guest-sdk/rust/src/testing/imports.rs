@@ -32,7 +32,10 @@ pub mod records {
 
     pub fn get(model: &str, ids: &[String]) -> Result<Vec<Option<String>>, Failure> {
         let json_of = |state: &State, id| Some(state.records.get(model)?.get(id)?.to_string());
-        Ok(State::with(|state| ids.iter().map(|id| json_of(state, id)).collect()))
+        State::with(|state| {
+            state.check_model(model)?;
+            Ok(ids.iter().map(|id| json_of(state, id)).collect())
+        })
     }
 }
 

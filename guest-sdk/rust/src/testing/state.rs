@@ -5,13 +5,15 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde_json::{Map, Value, json};
 
+use super::models::Models;
 use super::{Commit, LogLine, Request};
 use crate::bindings::syncline::integration::provider::Response;
 use crate::bindings::syncline::integration::records::{Change, Counts};
 use crate::bindings::syncline::integration::types::Failure;
 
-#[derive(Debug)]
 pub struct State {
+    /// The models of `syncline.toml`. Without them, nothing is validated.
+    pub models: Option<Models>,
     pub answers: BTreeMap<String, VecDeque<Response>>,
     pub metadata: Value,
     pub credentials: Option<Value>,
@@ -32,8 +34,9 @@ thread_local! {
 }
 
 impl State {
-    pub fn install() {
+    pub fn install(models: Option<Models>) {
         let state = Self {
+            models,
             answers: BTreeMap::new(),
             metadata: json!({}),
             credentials: None,
@@ -68,8 +71,20 @@ impl State {
         })
     }
 
+    /// Fails if the function may not use the model.
+    pub fn check_model(&self, model: &str) -> Result<(), Failure> {
+        self.models.as_ref().map_or(Ok(()), |models| models.check_model(model))
+    }
+
+    /// # Panics
+    /// If the record has no `id`, or does not match its model.
     pub fn keep(&mut self, model: &str, record: Value) {
         let id = id_of(&record).unwrap_or_else(|| panic!("a record of `{model}` has no `id`: {record}"));
+        if let Some(models) = &self.models {
+            let record = [(0, id.clone(), record.clone())];
+            let checked = models.check_model(model).and_then(|()| models.check_records(model, &record));
+            checked.unwrap_or_else(|failure| panic!("{}", failure.message));
+        }
         self.records.entry(model.to_owned()).or_default().insert(id, record);
     }
 
@@ -82,6 +97,7 @@ impl State {
             let (model, changed) = match change {
                 Change::Save(batch) | Change::Update(batch) => (&batch.model, objects(&batch.items)?),
                 Change::Delete(deletion) => {
+                    self.check_model(&deletion.model)?;
                     let kept = records.entry(deletion.model.clone()).or_default();
                     for id in &deletion.ids {
                         counts.deleted += u64::from(kept.remove(id).is_some());
@@ -90,19 +106,25 @@ impl State {
                     continue;
                 }
             };
+            self.check_model(model)?;
             let kept = records.entry(model.clone()).or_default();
-            for (id, mut record) in changed {
+            let mut saved = Vec::new();
+            for (index, (id, mut record)) in changed.into_iter().enumerate() {
                 if let Change::Update(_) = change {
                     let Some(mut merged) = kept.get(&id).cloned() else { continue };
                     merge(&mut merged, record);
                     record = merged;
                 }
+                saved.push((index, id.clone(), record.clone()));
                 commit.changes.push((model.clone(), id.clone(), Some(record.clone())));
                 match kept.insert(id, record.clone()) {
                     None => counts.added += 1,
                     Some(before) if before == record => counts.unchanged += 1,
                     Some(_) => counts.updated += 1,
                 }
+            }
+            if let Some(models) = &self.models {
+                models.check_records(model, &saved)?;
             }
         }
         if let Some(json) = checkpoint {

@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn metadata_sets_number_and_length_of_records() {
-        let host = Host::new();
+        let host = Host::for_project();
         host.set_metadata(json!({ "count": 25, "first": 90, "batch": 10, "size_bytes": 400, "salt": "a" }));
         numbers().unwrap();
         let batches: Vec<usize> = host.commits().iter().map(|commit| commit.changes.len()).collect();
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn another_salt_changes_every_record() {
-        let host = Host::new();
+        let host = Host::for_project();
         let run = |salt: &str| -> Vec<Value> {
             host.set_metadata(json!({ "count": 3, "salt": salt }));
             numbers().unwrap();

@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_first_run_saves_all_and_then_follows_events() {
-        let host = Host::new();
+        let host = Host::for_project();
         host.answer("GET /v1/invoices?limit=100", 200, &list(&[invoice("in_1", "open")], true));
         let second = list(&[invoice("in_2", "open")], false);
         host.answer("GET /v1/invoices?limit=100&starting_after=in_1", 200, &second);
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn an_interrupted_first_run_is_resumed() {
-        let host = Host::new();
+        let host = Host::for_project();
         host.cancel();
         host.answer("GET /v1/invoices?limit=100", 200, &list(&[invoice("in_1", "open")], true));
         invoices().unwrap();
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn a_checkpoint_older_than_stored_events_starts_over() {
-        let host = Host::new();
+        let host = Host::for_project();
         host.set_checkpoint(json!({ "cursor": seconds_ago(30 * 24 * 3_600), "after": null }));
         host.answer("GET /v1/invoices?limit=100", 200, &list(&[], false));
         invoices().unwrap();
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn a_failed_fetch_keeps_the_checkpoint() {
-        let host = Host::new();
+        let host = Host::for_project();
         let since = seconds_ago(600);
         host.set_checkpoint(json!({ "cursor": since, "after": null }));
         let events = [event(json!({ "object": "invoice", "id": "in_1" }))];

@@ -67,7 +67,7 @@ pub use self::slow_client::answer_to_slow_body;
 pub use self::slow_provider::{PendingRequest, SlowProvider};
 pub use self::stage::{Stage, delete, save};
 pub use self::token_server::TokenServer;
-pub use self::wait::eventually;
+pub use self::wait::{eventually, eventually_within};
 
 use std::path::{Path, PathBuf};
 

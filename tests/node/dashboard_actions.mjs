@@ -333,6 +333,9 @@ async function turnPages() {
 
 /** Follows a link to a file. Returns the path of the downloaded file. */
 async function download(link) {
+    await link.waitFor().catch(async () => {
+        assert.fail(`no link to a file at ${page.url()}:\n${await main.innerText()}`);
+    });
     const [started] = await Promise.all([page.waitForEvent('download'), link.click()]);
     assert.equal(await started.failure(), null);
     return started.path();

@@ -14,7 +14,7 @@ fn save(model: &str, records: &[Value]) -> Result<(), (String, String)> {
 }
 
 fn refusal(model: &str, record: Value) -> String {
-    let (code, message) = save(model, &[record]).unwrap_err();
+    let (code, message) = save(model, &[record]).expect_err("the record does not match the model");
     assert_eq!(code, "invalid-records");
     message
 }

@@ -4,17 +4,20 @@ use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use super::{Host, PythonServer, SECRET_KEY, eventually, repository};
+use super::{Host, PythonServer, SECRET_KEY, eventually, eventually_within, repository};
 
 /// The languages of projects, with the file of the functions.
 pub const LANGUAGES: [(&str, &str); 3] =
     [("rust", "src/lib.rs"), ("typescript", "src/index.ts"), ("python", "main.py")];
 /// The number of issues that the provider has.
 pub const ISSUES: usize = 250;
+/// Longer than `eventually` waits, because several tests build components at the same time.
+const BUILD_DEADLINE: Duration = Duration::from_secs(280);
 
 /// A new project whose provider is a server on this machine.
 pub struct NewProject {
@@ -183,7 +186,8 @@ impl Running {
 
     /// Waits until the command has printed a text this number of times. Returns everything that it has printed.
     pub async fn wait_for(&mut self, text: &str, times: usize) -> String {
-        eventually(&format!("the command has printed `{text}` {times} times"), async || {
+        let what = format!("the command has printed `{text}` {times} times");
+        eventually_within(BUILD_DEADLINE, &what, async || {
             let printed = self.printed();
             let ended = self.child.try_wait().expect("the process is our child");
             assert!(ended.is_none(), "the command has ended:\n{printed}");

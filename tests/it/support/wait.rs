@@ -8,7 +8,17 @@ const POLL_INTERVAL: Duration = Duration::from_millis(15);
 
 /// Repeats `poll` until it returns a value, and panics after the deadline.
 #[track_caller]
-pub fn eventually<T>(what: &str, mut poll: impl AsyncFnMut() -> Option<T>) -> impl Future<Output = T> {
+pub fn eventually<T>(what: &str, poll: impl AsyncFnMut() -> Option<T>) -> impl Future<Output = T> {
+    eventually_within(DEADLINE, what, poll)
+}
+
+/// Like [`eventually`], for what takes long even on an idle machine, such as building a component.
+#[track_caller]
+pub fn eventually_within<T>(
+    deadline: Duration,
+    what: &str,
+    mut poll: impl AsyncFnMut() -> Option<T>,
+) -> impl Future<Output = T> {
     let caller = std::panic::Location::caller();
     async move {
         let started = Instant::now();
@@ -16,7 +26,7 @@ pub fn eventually<T>(what: &str, mut poll: impl AsyncFnMut() -> Option<T>) -> im
             if let Some(seen) = poll().await {
                 return seen;
             }
-            assert!(started.elapsed() < DEADLINE, "{caller}: not true after {DEADLINE:?}: {what}");
+            assert!(started.elapsed() < deadline, "{caller}: not true after {deadline:?}: {what}");
             tokio::time::sleep(POLL_INTERVAL).await;
         }
     }

@@ -182,11 +182,12 @@ async function syncs() {
 }
 
 async function runs() {
-    await page.goto(`${environment}/runs`);
+    // Only runs of the base variant are recorded.
+    await page.goto(`${environment}/runs?variant=base`);
     await turnPages();
     await choose('State', 'success');
     await fill({ Function: 'commit-raw' });
-    await apply({ state: 'success', function: 'commit-raw' });
+    await apply({ state: 'success', function: 'commit-raw', variant: 'base' });
     await open('commit-raw', 'Run of commit-raw');
     const recording = await download(main.getByRole('link', { name: 'Download' }));
     assert.equal(JSON.parse(readFileSync(recording)).function, 'commit-raw');
